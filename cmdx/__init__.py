@@ -1,0 +1,96 @@
+"""Service objects for Python: tasks that run, retry and report."""
+
+from cmdx import clock, telemetry
+from cmdx.adhoc import RetryOptions
+from cmdx.callbacks import (
+    after_execution,
+    around_execution,
+    before_execution,
+    before_validation,
+    on_complete,
+    on_failed,
+    on_interrupted,
+    on_ko,
+    on_ok,
+    on_skipped,
+    on_success,
+)
+from cmdx.chain import Chain
+from cmdx.context import Context
+from cmdx.exceptions import (
+    CallbackError,
+    CmdxError,
+    DefinitionError,
+    DeprecatedTaskError,
+    Fault,
+    FinishedTaskError,
+    ImplementationError,
+    MiddlewareError,
+    NoValueError,
+    UnknownContextKey,
+    UnknownEntryError,
+)
+from cmdx.log import enable_logging
+from cmdx.middleware import middleware
+from cmdx.outcome import Outcome, State, Status, Stop
+from cmdx.result import Attempt, Result
+from cmdx.retriers import retriers
+from cmdx.retry import RetryPolicy, RetryRule, retry_on
+from cmdx.task import Task
+from cmdx.telemetry import (
+    task_deprecated,
+    task_executed,
+    task_retried,
+    task_rolled_back,
+    task_started,
+)
+from cmdx.validation import Errors
+
+__all__ = [
+    "Attempt",
+    "CallbackError",
+    "Chain",
+    "CmdxError",
+    "Context",
+    "DefinitionError",
+    "DeprecatedTaskError",
+    "Errors",
+    "Fault",
+    "FinishedTaskError",
+    "ImplementationError",
+    "MiddlewareError",
+    "NoValueError",
+    "Outcome",
+    "Result",
+    "RetryOptions",
+    "RetryPolicy",
+    "RetryRule",
+    "State",
+    "Status",
+    "Stop",
+    "Task",
+    "UnknownContextKey",
+    "UnknownEntryError",
+    "after_execution",
+    "around_execution",
+    "before_execution",
+    "before_validation",
+    "clock",
+    "enable_logging",
+    "middleware",
+    "on_complete",
+    "on_failed",
+    "on_interrupted",
+    "on_ko",
+    "on_ok",
+    "on_skipped",
+    "on_success",
+    "retriers",
+    "retry_on",
+    "task_deprecated",
+    "task_executed",
+    "task_retried",
+    "task_rolled_back",
+    "task_started",
+    "telemetry",
+]

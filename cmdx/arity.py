@@ -1,0 +1,63 @@
+"""How many of the arguments we offer does a callable take."""
+
+from __future__ import annotations
+
+import inspect
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+POSITIONAL = (
+    inspect.Parameter.POSITIONAL_ONLY,
+    inspect.Parameter.POSITIONAL_OR_KEYWORD,
+)
+
+
+def accepted(call: Callable[..., Any], offered: int) -> int:
+    """
+    Return how many of *offered* positional arguments *call* takes.
+
+    Raise ``TypeError`` when it insists on more than that.
+    What has no readable signature, as some builtins, is taken to accept them all.
+    """
+    try:
+        parameters = _parameters(call)
+    except ValueError:
+        return offered
+    taken = needed = 0
+    for parameter in parameters:
+        if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
+            taken = offered
+        elif parameter.kind in POSITIONAL:
+            taken += 1
+            needed += parameter.default is inspect.Parameter.empty
+    if needed > offered:
+        message = f"takes {needed} arguments, but only {offered} are given"
+        raise TypeError(message)
+    return min(taken, offered)
+
+
+def takes_keyword(call: Callable[..., Any], name: str) -> bool:
+    """Tell whether *call* has a keyword-only parameter called *name*."""
+    try:
+        parameters = _parameters(call)
+    except ValueError:
+        return False
+    return any(
+        parameter.name == name and parameter.kind is inspect.Parameter.KEYWORD_ONLY
+        for parameter in parameters
+    )
+
+
+def _parameters(call: Callable[..., Any]) -> tuple[inspect.Parameter, ...]:
+    try:
+        return _cached(call)
+    except TypeError:  # a callable object may be unhashable
+        return tuple(inspect.signature(call).parameters.values())
+
+
+@lru_cache(maxsize=512)
+def _cached(call: Callable[..., Any]) -> tuple[inspect.Parameter, ...]:
+    return tuple(inspect.signature(call).parameters.values())

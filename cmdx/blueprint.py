@@ -1,0 +1,195 @@
+"""
+From what a class and its ancestors say to what will be done.
+
+A ``Blueprint`` is everything that was declared, folded over the MRO: a value to print,
+to compare and to build tools on. A ``Plan`` is the same made ready to run: tuples of
+callables, gates compiled, and whether anything in it awaits. It is compiled when a class
+is first used, because decorators come after the class statement.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypedDict
+
+import attrs
+
+from cmdx.adhoc import RetryOptions
+from cmdx.arity import accepted
+from cmdx.callbacks import AFTER, BEFORE, Hook, Hooked, awaits, compiled_hooks, hooks_of
+from cmdx.declarations import declared
+from cmdx.deprecation import Deprecation, check_deprecation, compiled_deprecation
+from cmdx.exceptions import (
+    CallbackError,
+    DefinitionError,
+    MiddlewareError,
+    did_you_mean,
+)
+from cmdx.gates import Gate, check_gates, compiled_gate
+from cmdx.log import check_level
+from cmdx.middleware import MiddlewareDeclaration, Wrapper
+from cmdx.retry import RetryDeclaration, RetryPlan, RetryPolicy
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from cmdx.task import Task
+
+
+class Keywords(TypedDict, total=False):
+    """The class keywords of a task."""
+
+    tags: Sequence[str]
+    log: bool
+    log_level: int | str | None
+    log_fields: Sequence[str]
+    correlation_id: Callable[..., str] | None
+    deprecated: Deprecation | None
+    deprecated_if: Gate | None
+    deprecated_unless: Gate | None
+    retry: RetryOptions
+
+
+@attrs.frozen
+class Settings:
+    """What the class keywords of a task and its ancestors come to."""
+
+    tags: tuple[str, ...] = ()
+    log: bool = True
+    log_level: int | None = None
+    log_fields: tuple[str, ...] = ()
+    correlation_id: Callable[..., str] | None = None
+    deprecated: Deprecation | None = None
+    deprecated_if: Gate | None = None
+    deprecated_unless: Gate | None = None
+    retry: RetryOptions = RetryOptions()
+
+    def extended(self, keywords: Keywords) -> Settings:
+        """Return these settings with what a nearer class says."""
+        changes: dict[str, Any] = dict(keywords)
+        for name in ("tags", "log_fields"):
+            if name in changes:
+                united = dict.fromkeys((*getattr(self, name), *changes[name]))
+                changes[name] = tuple(united)
+        if "retry" in changes:
+            changes["retry"] = changes["retry"].over(self.retry)
+        return attrs.evolve(self, **changes)
+
+
+def checked_keywords(cls: type, keywords: Keywords) -> Keywords:
+    """Refuse class keywords that nobody knows, or of a wrong kind."""
+    where = f"class {cls.__qualname__}"
+    known = tuple(attrs.fields_dict(Settings))
+    for name in keywords:
+        if name not in known:
+            message = (
+                f"{where} has the unknown keyword {name!r}{did_you_mean(name, known)}. "
+                f"Known are {', '.join(known)}."
+            )
+            raise DefinitionError(message)
+    for name in ("tags", "log_fields"):
+        texts = keywords.get(name, ())
+        if isinstance(texts, str) or not all(isinstance(text, str) for text in texts):
+            message = f"{where}: {name} must be a sequence of texts, got {texts!r}."
+            raise DefinitionError(message)
+    if not isinstance(keywords.get("log", True), bool):
+        message = f"{where}: log must be True or False, got {keywords['log']!r}."
+        raise DefinitionError(message)
+    if not isinstance(keywords.get("retry", RetryOptions()), RetryOptions):
+        message = f"{where}: retry must be RetryOptions(...), got {keywords['retry']!r}."
+        raise DefinitionError(message)
+    correlation_id = keywords.get("correlation_id")
+    if correlation_id is not None and not callable(correlation_id):
+        message = f"{where}: correlation_id must be a callable, got {correlation_id!r}."
+        raise DefinitionError(message)
+    check_deprecation(keywords.get("deprecated"))
+    gates = {name: keywords.get(name) for name in ("deprecated_if", "deprecated_unless")}
+    check_gates(where, offered=1, **gates)  # type: ignore[arg-type]
+    if "log_level" in keywords:
+        keywords = keywords | {"log_level": check_level(keywords["log_level"])}
+    return keywords
+
+
+@attrs.frozen
+class Blueprint:
+    """Everything that was declared for a task."""
+
+    task: type[Task[Any]]
+    settings: Settings
+    hooks: dict[str, Hook]
+    middlewares: tuple[MiddlewareDeclaration, ...]
+    retry_policy: RetryPolicy
+
+    @classmethod
+    def of(cls, task: type[Task[Any]]) -> Blueprint:
+        """Fold the declarations of *task* over its MRO."""
+        settings = Settings()
+        middlewares: list[MiddlewareDeclaration] = []
+        for each in reversed(task.__mro__):
+            settings = settings.extended(vars(each).get("_keywords_", {}))
+            own = vars(each).get("_declarations_", ())
+            # The decorator written last is the outermost one.
+            middlewares += [d for d in reversed(own) if isinstance(d, MiddlewareDeclaration)]
+        policy = RetryPolicy.folded(declared(task, RetryDeclaration))
+        return cls(task, settings, hooks_of(task), tuple(middlewares), policy)
+
+
+class Plan:
+    """What will be done when a task runs."""
+
+    def __init__(self, blueprint: Blueprint) -> None:
+        task = blueprint.task
+        self.settings = blueprint.settings
+        self.retry_policy = blueprint.retry_policy
+        self.retry = RetryPlan(task, blueprint.retry_policy)
+        self.before = tuple(
+            hooked
+            for event in BEFORE
+            for hooked in compiled_hooks(task, blueprint.hooks, event)
+        )
+        self.after = {
+            status: tuple(
+                hooked
+                for event in events
+                for hooked in compiled_hooks(task, blueprint.hooks, event)
+            )
+            for status, events in AFTER.items()
+        }
+        self.around = tuple(
+            Wrapper(getattr(task, hooked.name), hooked.gate, CallbackError)
+            for hooked in compiled_hooks(task, blueprint.hooks, "around_execution")
+        )
+        self.middlewares = tuple(
+            Wrapper(
+                call,
+                compiled_gate("@middleware", task, declaration.if_, declaration.unless),
+                MiddlewareError,
+            )
+            for declaration in blueprint.middlewares
+            for call in declaration.calls
+        )
+        self.deprecation = compiled_deprecation(
+            self.settings.deprecated,
+            compiled_gate(
+                f"class {task.__qualname__}",
+                task,
+                self.settings.deprecated_if,
+                self.settings.deprecated_unless,
+            ),
+        )
+        self.correlation_id = self._correlation_id()
+        self.rolls_back = callable(getattr(task, "rollback", None))
+        self.log = self.settings.log
+        self.awaits = self._awaits(task)
+
+    def _correlation_id(self) -> Callable[[Task[Any]], str] | None:
+        call = self.settings.correlation_id
+        if call is None or accepted(call, 1):
+            return call
+        return lambda _: call()
+
+    def _awaits(self, task: type[Task[Any]]) -> bool:
+        after = (hooked for each in self.after.values() for hooked in each)
+        names = ["work", "rollback", *(hooked.name for hooked in (*self.before, *after))]
+        methods = (getattr(task, name, None) for name in names)
+        wrappers = (wrapper.call for wrapper in (*self.around, *self.middlewares))
+        return any(awaits(call) for call in (*methods, *wrappers) if call is not None)

@@ -1,0 +1,155 @@
+"""
+Everything cmdx raises.
+
+    CmdxError
+    ├── DefinitionError         a declaration contradicts itself         (ValueError)
+    ├── ImplementationError     a task has no ``work``                   (NotImplementedError)
+    ├── CallbackError           an around hook did not yield exactly once
+    ├── MiddlewareError         a middleware did not yield exactly once
+    ├── DeprecatedTaskError     a task that must no longer be run was run
+    ├── FinishedTaskError       a task was used outside its one run
+    ├── UnknownContextKey       the context has no such key              (AttributeError)
+    ├── UnknownEntryError       nobody registered that name              (LookupError)
+    ├── NoValueError            a skipped task was asked for its value
+    └── Fault                   a task failed; carries the result
+
+All but ``Fault`` mean that the framework was misused.
+They leave ``execute`` as they are, because no result would be honest about them.
+"""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from cmdx.chain import Chain
+    from cmdx.context import Context
+    from cmdx.result import Result
+    from cmdx.task import Task
+
+
+class CmdxError(Exception):
+    """The root of all errors of this library."""
+
+
+class DefinitionError(CmdxError, ValueError):
+    """A declaration is wrong or contradicts another one."""
+
+
+class ImplementationError(CmdxError, NotImplementedError):
+    """A task was run that does not define ``work``."""
+
+    def __init__(self, task: type[object]) -> None:
+        super().__init__(
+            f"{task.__qualname__} has no work(). "
+            f"Define `def work(self)` in {task.__qualname__} or a class it derives from."
+        )
+        self.task = task
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Rebuild from the task, not from the sentence."""
+        return type(self), (self.task,)
+
+
+class CallbackError(CmdxError):
+    """An around hook did not yield exactly once."""
+
+
+class MiddlewareError(CmdxError):
+    """A middleware did not yield exactly once."""
+
+
+class DeprecatedTaskError(CmdxError):
+    """A task was run that is deprecated with ``deprecated="error"``."""
+
+
+class FinishedTaskError(CmdxError):
+    """A task was used outside its one run: run twice, or halted before or after it."""
+
+
+class UnknownContextKey(CmdxError, AttributeError):  # noqa: N818 -- named in the contract
+    """An attribute of the context was read that nobody has set."""
+
+    def __init__(self, key: str, known: Iterable[str] = ()) -> None:
+        super().__init__(
+            f"the context has no key {key!r}{did_you_mean(key, known)}. "
+            f"Set it first, or read it with context.get({key!r})."
+        )
+        # AttributeError has a `name` of its own, which tools use for suggestions.
+        self.name = key
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Rebuild from the key, not from the sentence."""
+        return _rebuilt, (type(self), self.args, {"name": self.name})
+
+
+class UnknownEntryError(CmdxError, LookupError):
+    """A name was looked up that nobody registered."""
+
+    def __init__(self, kind: str, name: object, known: Iterable[str]) -> None:
+        names = sorted(known)
+        suggestion = did_you_mean(name, names) if isinstance(name, str) else ""
+        super().__init__(
+            f"no {kind} is called {name!r}{suggestion}; known are {', '.join(names)}. "
+            f"Register it with {kind}s.register({name!r}, ...)."
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Rebuild from the finished sentence."""
+        return _rebuilt, (type(self), self.args, {})
+
+
+class NoValueError(CmdxError):
+    """The value of a skipped task was asked for."""
+
+
+class Fault(CmdxError):
+    """
+    A task failed on purpose, or the failure of another task was thrown on.
+
+    Each task class has a ``Fault`` of its own, derived from those of its bases,
+    so that ``except ChargeCard.Fault`` catches the failures of that task alone.
+    """
+
+    def __init__(self, result: Result[Any]) -> None:
+        super().__init__(result.reason or f"{result.task.__qualname__} failed")
+        self.result = result
+
+    @property
+    def task(self) -> type[Task[Any]]:
+        """The class of the task that failed."""
+        return self.result.task
+
+    @property
+    def context(self) -> Context:
+        """The context the failed task worked on."""
+        return self.result.context
+
+    @property
+    def chain(self) -> Chain:
+        """The chain the failed task belongs to."""
+        return self.result.chain
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Rebuild from the result, not from the sentence."""
+        return type(self), (self.result,)
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return "; did you mean 'x'?" for the nearest of *known*, or nothing."""
+    near = get_close_matches(name, list(known), n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def _rebuilt(
+    kind: type[CmdxError], args: tuple[Any, ...], state: dict[str, Any]
+) -> CmdxError:
+    """Make an error again without running its ``__init__``."""
+    error = kind.__new__(kind, *args)
+    error.args = args
+    for name, value in state.items():
+        setattr(error, name, value)
+    return error

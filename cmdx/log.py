@@ -1,0 +1,112 @@
+"""
+One structlog line per run.
+
+Silent until the application has configured structlog, or calls ``enable_logging``.
+Neither inputs nor context are ever part of it, unless ``log_fields`` asks for them.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import TYPE_CHECKING, Any, Literal
+
+from cmdx.exceptions import DefinitionError
+from cmdx.outcome import Status
+
+if TYPE_CHECKING:
+    from cmdx.result import Result
+    from cmdx.task import Task
+
+FIELDS = (
+    "task", "type", "tid", "cid", "xid", "index", "root", "parent_tid", "depth", "tags",
+    "state", "status", "reason", "metadata", "cause", "origin", "retries", "retried",
+    "stopped", "duration", "strict", "deprecated", "rolled_back",
+)  # fmt: skip
+
+
+def enable_logging(renderer: Literal["console", "json"] = "console") -> None:
+    """Configure structlog so that each run writes a line, for people or for machines."""
+    import structlog
+
+    if renderer not in ("console", "json"):
+        message = f'enable_logging takes "console" or "json", got {renderer!r}.'
+        raise DefinitionError(message)
+    console = renderer == "console"
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.dev.ConsoleRenderer() if console else structlog.processors.JSONRenderer(default=repr),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
+    )
+
+
+def wanted() -> bool:
+    """Tell whether the application has configured structlog."""
+    structlog = sys.modules.get("structlog")
+    return structlog is not None and structlog.is_configured()
+
+
+def log_result(result: Result[Any]) -> None:
+    """Write the line of a run; never let logging change it."""
+    import structlog
+
+    settings = result.task._plan_.settings
+    level = settings.log_level or _level(result)
+    try:
+        line = line_of(result, settings.log_fields)
+        structlog.get_logger("cmdx").log(level, "task_executed", **line)
+    except Exception:
+        logging.getLogger("cmdx").exception("the log line of %r failed", result.task)
+
+
+def line_of(result: Result[Any], extra: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Return the fields of the line: facts about the run, and what *extra* names."""
+    facts = result.to_dict()
+    line = {name: facts[name] for name in FIELDS}
+    for name in extra:
+        holder, _, key = name.partition(".")
+        value = getattr(result, holder)
+        line[name] = _plain(value.get(key) if key else value)
+    return line
+
+
+def log_deprecation(task: Task[Any]) -> None:
+    """Write a line about a deprecated task that is run."""
+    name = type(task).__qualname__
+    if wanted():
+        task.logger.warning("task_deprecated")
+    else:
+        logging.getLogger("cmdx").warning("%s is deprecated", name)
+
+
+def bound_logger(task: Task[Any], cid: str) -> Any:
+    """Return a structlog logger that knows which run it writes for."""
+    import structlog
+
+    return structlog.get_logger("cmdx").bind(
+        task=type(task).__qualname__, tid=task.tid, cid=cid
+    )
+
+
+def check_level(level: int | str | None) -> int | None:
+    """Return the number of a level given by number or name."""
+    if level is None:
+        return None
+    number = logging.getLevelNamesMapping().get(level.upper()) if isinstance(level, str) else level
+    if not isinstance(number, int) or isinstance(number, bool):
+        message = f'log_level must be a level such as "info" or logging.INFO, got {level!r}.'
+        raise DefinitionError(message)
+    return number
+
+
+def _level(result: Result[Any]) -> int:
+    troubled = result.failed or (result.deprecated and result.status is Status.SKIPPED)
+    return logging.WARNING if troubled else logging.INFO
+
+
+def _plain(value: Any) -> Any:
+    return value.to_dict() if hasattr(value, "to_dict") else value

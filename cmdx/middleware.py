@@ -1,0 +1,128 @@
+"""
+``@middleware`` and how generators are wrapped around a run.
+
+A middleware is a generator function of the task with exactly one ``yield``::
+
+    def timed(task):
+        started = perf_counter()
+        result = yield                      # the finished result
+        print(result.status, perf_counter() - started)
+
+Around hooks are driven the same way; their ``yield`` evaluates to the outcome.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import attrs
+
+from cmdx.declarations import declare
+from cmdx.exceptions import CallbackError, DefinitionError, MiddlewareError
+from cmdx.gates import Ask, Gate, check_gates
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cmdx.task import Task
+
+T = TypeVar("T", bound="type[Task[Any]]")
+
+
+@attrs.frozen
+class MiddlewareDeclaration:
+    """What one ``@middleware`` line said."""
+
+    calls: tuple[Callable[..., Any], ...]
+    if_: Gate | None
+    unless: Gate | None
+
+
+class Wrapper(NamedTuple):
+    """A middleware or around hook made ready for one class."""
+
+    call: Callable[..., Any]
+    gate: Ask | None
+    misuse: type[CallbackError | MiddlewareError]
+
+
+def middleware(
+    *calls: Callable[..., Any], if_: Gate | None = None, unless: Gate | None = None
+) -> Callable[[T], T]:
+    """
+    Wrap each run of the decorated class into *calls*, the first one outermost.
+
+    Inherited ones, and those of decorators further out, are outside.
+    """
+    if not calls:
+        message = "@middleware needs something to wrap with. Give it a generator function."
+        raise DefinitionError(message)
+    check_gates("middleware", offered=1, if_=if_, unless=unless)
+    declaration = MiddlewareDeclaration(tuple(map(_checked, calls)), if_, unless)
+    return lambda cls: declare(cls, declaration, by="middleware")
+
+
+def _checked(call: Any) -> Callable[..., Any]:
+    made = call() if isinstance(call, type) else call
+    if not callable(made):
+        message = (
+            f"@middleware takes generator functions of the task, got {call!r}. "
+            "Give a function with one yield, or an object whose __call__ is one."
+        )
+        raise DefinitionError(message)
+    return made  # type: ignore[no-any-return]
+
+
+async def opened(wrapper: Wrapper, task: Task[Any], *, awaits: bool) -> Any:
+    """Start the generator of *wrapper* and take it to its ``yield``."""
+    generator = wrapper.call(task)
+    try:
+        if hasattr(generator, "__next__"):
+            generator.send(None)
+            return generator
+        if hasattr(generator, "__anext__") and awaits:
+            await generator.asend(None)
+            return generator
+    except (StopIteration, StopAsyncIteration):
+        pass
+    if inspect.iscoroutine(generator):
+        generator.close()
+    what = "needs aexecute" if hasattr(generator, "__anext__") and not awaits else "did not yield"
+    raise wrapper.misuse(_said(wrapper, task, what))
+
+
+async def closed(wrapper: Wrapper, task: Task[Any], generator: Any, answer: Any) -> None:
+    """Send *answer* into the generator and have it end."""
+    try:
+        if hasattr(generator, "asend"):
+            await generator.asend(answer)
+        else:
+            generator.send(answer)
+    except (StopIteration, StopAsyncIteration):
+        return
+    if hasattr(generator, "aclose"):
+        await generator.aclose()
+    else:
+        generator.close()
+    raise wrapper.misuse(_said(wrapper, task, "yielded more than once"))
+
+
+async def torn_down(generator: Any, error: BaseException) -> None:
+    """Throw into the generator what no result can be made of."""
+    try:
+        if hasattr(generator, "athrow"):
+            await generator.athrow(error)
+        else:
+            generator.throw(error)
+    except (StopIteration, StopAsyncIteration):
+        return
+
+
+def _said(wrapper: Wrapper, task: Task[Any], what: str) -> str:
+    name = getattr(wrapper.call, "__qualname__", repr(wrapper.call))
+    kind = "middleware" if wrapper.misuse is MiddlewareError else "around hook"
+    return (
+        f"the {kind} {name} {what} while {type(task).__qualname__} ran. "
+        "Write it as a generator with exactly one yield."
+    )

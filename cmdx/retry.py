@@ -1,0 +1,383 @@
+"""
+``@retry_on``: when to try again, and how long to wait first.
+
+This room decides and never sleeps.
+
+1. each ``@retry_on`` line is kept as a declaration on its class
+2. the declarations of a class and its ancestors are folded into a ``RetryPolicy``
+3. the policy of a class is compiled into a ``RetryPlan`` when the class first runs
+4. after each failure the lifecycle asks the plan for a ``Decision``
+
+A policy has one unnamed rule, which all plain declarations add to, and a rule for each
+name given with ``rule=``. Named rules are asked first, the nearest class's and the
+outermost decorator's before others; the first rule that lists the error decides.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, TypeVar
+
+import attrs
+
+from cmdx.arity import accepted, takes_keyword
+from cmdx.declarations import declare
+from cmdx.exceptions import (
+    CmdxError,
+    DefinitionError,
+    Fault,
+    UnknownEntryError,
+    did_you_mean,
+)
+from cmdx.gates import Ask, Gate, check_gates, compiled_gate
+from cmdx.outcome import Stop
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Unpack
+
+    from cmdx.task import Task
+
+T = TypeVar("T", bound="type[Task[Any]]")
+Jitter = str | Callable[..., Any]
+
+NEVER_RETRIED = (KeyboardInterrupt, SystemExit, GeneratorExit)
+
+# What a retry gate and a jitter are offered.
+GATE_ARGUMENTS = 3
+JITTER_ARGUMENTS = 3
+
+
+@attrs.frozen
+class RetryRule:
+    """When to try again, and how long to wait first."""
+
+    name: str | None = None
+    exceptions: tuple[type[BaseException], ...] = ()
+    limit: int = 3
+    delay: float = 0.5
+    max_delay: float | None = None
+    jitter: Jitter | None = None
+    if_: Gate | None = None
+    unless: Gate | None = None
+    deadline: float | None = None
+    budget: object | None = None
+    guided: bool = False
+    nested: str | None = None
+
+    def extended(self, declaration: RetryDeclaration) -> RetryRule:
+        """Return this rule with what *declaration* adds and changes."""
+        united = dict.fromkeys((*self.exceptions, *declaration.exceptions))
+        return attrs.evolve(
+            self, exceptions=tuple(united), **_defaults_restored(declaration.options)
+        )
+
+
+@attrs.frozen
+class RetryPolicy:
+    """
+    All rules of a class, in the order they are asked.
+
+    The options of the unnamed rule, which comes last, can be read from the policy itself.
+    """
+
+    rules: tuple[RetryRule, ...] = (RetryRule(),)
+
+    @property
+    def default(self) -> RetryRule:
+        """The unnamed rule."""
+        return self.rules[-1]
+
+    def __getattr__(self, option: str) -> Any:
+        """Read an option of the unnamed rule."""
+        if option not in OPTIONS and option != "exceptions":
+            message = f"{type(self).__name__!r} object has no attribute {option!r}"
+            raise AttributeError(message)
+        return getattr(self.default, option)
+
+    @classmethod
+    def folded(cls, declarations: Iterable[RetryDeclaration]) -> RetryPolicy:
+        """Fold declarations, the farthest ancestor's first, into a policy."""
+        rules = {None: RetryRule()}
+        for declaration in declarations:
+            rule = rules.pop(declaration.rule, None) or RetryRule(declaration.rule)
+            rules[declaration.rule] = rule.extended(declaration)
+        default = rules.pop(None)
+        return cls((*reversed(rules.values()), default))
+
+
+class RetryKeywords(TypedDict, total=False):
+    """The keywords of ``retry_on``; None restores a default."""
+
+    limit: int | None
+    delay: float | None
+    max_delay: float | None
+    jitter: Jitter | None
+    if_: Gate | None
+    unless: Gate | None
+    rule: str | None
+    deadline: float | None
+    budget: object | None
+    guided: bool | None
+    nested: str | None
+
+
+OPTIONS = tuple(
+    field.name
+    for field in attrs.fields(RetryRule)
+    if field.name not in ("name", "exceptions")
+)
+COMING = ("deadline", "budget", "guided", "nested")
+
+
+@attrs.frozen
+class RetryDeclaration:
+    """What one ``@retry_on`` line said."""
+
+    exceptions: tuple[type[BaseException], ...]
+    options: dict[str, Any]
+    rule: str | None
+
+
+def retry_on(
+    *exceptions: type[BaseException] | Iterable[type[BaseException]],
+    **keywords: Unpack[RetryKeywords],
+) -> Callable[[T], T]:
+    """
+    Have ``work`` of the decorated class called again after *exceptions*.
+
+    Declarations accumulate over the class and its ancestors: exceptions are united,
+    options merged, and the nearest class and the outermost decorator win.
+    Give ``rule=`` a name to keep a declaration, its limit and its count apart.
+    """
+    declaration = _declared(exceptions, dict(keywords))
+
+    return lambda cls: declare(cls, declaration, by="retry_on")
+
+
+class Decision(NamedTuple):
+    """What to do about a failure: wait and try again, or stop."""
+
+    stopped: Stop | None
+    pause: float | None = None
+    rule: str | None = None
+
+
+class Tally(NamedTuple):
+    """How often a rule has had ``work`` tried again in this run, and its last pause."""
+
+    count: int
+    previous: float | None
+
+
+GIVEN_UP = Decision(None)
+EXHAUSTED = Decision(Stop.EXHAUSTED)
+NOT_LISTED = Decision(Stop.NOT_LISTED)
+REFUSED = Decision(Stop.GATE)
+FRESH = Tally(0, None)
+
+
+class RulePlan:
+    """A rule made ready for one class."""
+
+    def __init__(self, cls: type[Task[Any]], rule: RetryRule) -> None:
+        self.name = rule.name
+        self.exceptions = tuple(dict.fromkeys(map(_narrowed, rule.exceptions)))
+        self.limit = rule.limit
+        self.delay = rule.delay
+        self.max_delay = rule.max_delay
+        self.jitter = rule.jitter
+        self.gate: Ask | None = compiled_gate(
+            f"retry_on of {cls.__qualname__}",
+            cls,
+            rule.if_,
+            rule.unless,
+            offered=GATE_ARGUMENTS,
+        )
+
+    def decide(
+        self, task: Task[Any], error: BaseException, tallies: dict[RulePlan, Tally]
+    ) -> Decision:
+        """Decide about a listed *error*; count it if there is to be another attempt."""
+        count, previous = tallies.get(self, FRESH)
+        if count >= self.limit:
+            return EXHAUSTED
+        if self.gate is not None and not self.gate(task, error, count):
+            return REFUSED
+        if self.delay <= 0:
+            tallies[self] = Tally(count + 1, None)
+            return Decision(None, 0.0, self.name)
+        pause = self.next_pause(task, count, previous)
+        tallies[self] = Tally(count + 1, pause)
+        return Decision(None, max(pause, 0.0), self.name)
+
+    def next_pause(
+        self, task: Task[Any], count: int, previous: float | None
+    ) -> float:
+        """Return the seconds to wait, clamped to ``[0, max_delay]`` if there is one."""
+        pause = self.delay
+        if self.jitter is not None:
+            pause = finite(self.jittered(task, count, previous), self.delay)
+        return pause if self.max_delay is None else min(max(pause, 0), self.max_delay)
+
+    def jittered(self, task: Task[Any], count: int, previous: float | None) -> Any:
+        """Call the jitter with as much as it takes."""
+        jitter = self.jitter
+        if isinstance(jitter, str):
+            jitter = _named_jitter(task, jitter)
+        assert callable(jitter)  # noqa: S101 -- checked when it was declared
+        given = (count, self.delay, previous)[: accepted(jitter, JITTER_ARGUMENTS)]
+        if takes_keyword(jitter, "max_delay"):
+            return jitter(*given, max_delay=self.max_delay)
+        return jitter(*given)
+
+
+class RetryPlan:
+    """The rules of one class, made ready to decide."""
+
+    def __init__(self, cls: type[Task[Any]], policy: RetryPolicy) -> None:
+        self.rules = tuple(RulePlan(cls, rule) for rule in policy.rules if rule.exceptions)
+        self.catches = tuple(error for rule in self.rules for error in rule.exceptions)
+
+    def decide(
+        self, task: Task[Any], error: BaseException, tallies: dict[RulePlan, Tally]
+    ) -> Decision:
+        """Decide whether *task* is to be tried again; *tallies* belong to its run."""
+        if not retryable(error):
+            return NOT_LISTED
+        for rule in self.rules:
+            if isinstance(error, rule.exceptions):
+                return rule.decide(task, error, tallies)
+        return NOT_LISTED
+
+
+def retryable(error: BaseException) -> bool:
+    """Tell whether *error* may be retried at all, whatever was listed."""
+    if isinstance(error, CmdxError):
+        return isinstance(error, Fault)
+    if isinstance(error, Exception):
+        return True
+    return not isinstance(error, (*NEVER_RETRIED, *_cancellation()))
+
+
+def finite(number: object, otherwise: float) -> float:
+    """Return *number* if it is a finite one, else *otherwise*."""
+    if isinstance(number, bool) or not isinstance(number, int | float):
+        return otherwise
+    return number if math.isfinite(number) else otherwise
+
+
+def _cancellation() -> tuple[type[BaseException], ...]:
+    # Without asyncio in the process, nothing can have been cancelled by it.
+    asyncio = sys.modules.get("asyncio")
+    return () if asyncio is None else (asyncio.CancelledError,)
+
+
+def _narrowed(exception: type[BaseException]) -> type[BaseException]:
+    # Listing BaseException means "any error"; halts and cancellation are none.
+    return Exception if exception is BaseException else exception
+
+
+def _named_jitter(task: Task[Any], name: str) -> Callable[..., Any]:
+    registry = type(task).retriers
+    found = registry.find(name)
+    if found is not None:
+        return found
+    method = getattr(task, name, None)
+    if callable(method):
+        return method  # type: ignore[no-any-return]
+    raise UnknownEntryError("retrier", name, registry)
+
+
+def _defaults_restored(options: dict[str, Any]) -> dict[str, Any]:
+    defaults = attrs.fields_dict(RetryRule)
+    return {
+        name: defaults[name].default if value is None else value
+        for name, value in options.items()
+    }
+
+
+def _declared(
+    exceptions: tuple[Any, ...], keywords: dict[str, Any]
+) -> RetryDeclaration:
+    for keyword in keywords:
+        if keyword not in OPTIONS and keyword != "rule":
+            known = (*OPTIONS, "rule")
+            message = (
+                f"retry_on has no option {keyword!r}{did_you_mean(keyword, known)}. "
+                f"Its options are {', '.join(known)}."
+            )
+            raise DefinitionError(message)
+    rule = keywords.pop("rule", None)
+    if rule is not None and (not isinstance(rule, str) or not rule):
+        message = f"retry_on: rule must be a name, got {rule!r}. Give it as text."
+        raise DefinitionError(message)
+    _check_options(keywords)
+    return RetryDeclaration(tuple(_flattened(exceptions)), keywords, rule)
+
+
+def _flattened(exceptions: Iterable[Any]) -> Iterable[type[BaseException]]:
+    for exception in exceptions:
+        if isinstance(exception, list | tuple | set | frozenset):
+            yield from _flattened(exception)
+        elif isinstance(exception, type) and issubclass(exception, BaseException):
+            yield exception
+        else:
+            message = (
+                f"retry_on takes exception classes, got {exception!r}. "
+                "List classes such as TimeoutError; options go by keyword."
+            )
+            raise DefinitionError(message)
+
+
+def _check_options(options: dict[str, Any]) -> None:
+    limit = options.get("limit")
+    if limit is not None and (type(limit) is not int or limit < 0):
+        message = (
+            f"retry_on: limit must be a whole number of retries, 0 or more, got {limit!r}. "
+            "0 disables retrying, None restores the default of 3."
+        )
+        raise DefinitionError(message)
+    for name in ("delay", "max_delay"):
+        seconds = options.get(name)
+        if seconds is not None and not (finite(seconds, -1) >= 0):
+            message = (
+                f"retry_on: {name} must be a finite number of seconds, 0 or more, "
+                f"got {seconds!r}. None restores the default."
+            )
+            raise DefinitionError(message)
+    jitter = options.get("jitter")
+    if jitter is not None and not (callable(jitter) or (isinstance(jitter, str) and jitter)):
+        message = (
+            "retry_on: jitter must be the name of a retrier or method, or a callable, "
+            f"got {jitter!r}."
+        )
+        raise DefinitionError(message)
+    if callable(jitter):
+        _check_jitter(jitter)
+    check_gates(
+        "retry_on",
+        offered=GATE_ARGUMENTS,
+        if_=options.get("if_"),
+        unless=options.get("unless"),
+    )
+    for name in COMING:
+        if options.get(name):
+            message = (
+                f"retry_on: {name} is reserved and does nothing in this version. "
+                f"Leave it out."
+            )
+            raise DefinitionError(message)
+
+
+def _check_jitter(jitter: Callable[..., Any]) -> None:
+    try:
+        accepted(jitter, JITTER_ARGUMENTS)
+    except TypeError as error:
+        message = (
+            f"retry_on: jitter {jitter!r} {error}. "
+            "It is called with attempt, delay and previous, or fewer of them."
+        )
+        raise DefinitionError(message) from None

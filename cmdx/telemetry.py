@@ -1,0 +1,86 @@
+"""
+Five blinker signals that tell what tasks do.
+
+======================  ====================================================
+``task_started``        ``task``
+``task_deprecated``     ``task``
+``task_retried``        ``task, attempt, delay, error, rule``
+``task_rolled_back``    ``task, error`` (what ``rollback`` raised, or None)
+``task_executed``       ``task, result``
+======================  ====================================================
+
+The sender is the class of the task.
+Nothing is built while nobody listens, and a receiver that raises never changes a run:
+it is reported to ``logging.getLogger("cmdx")`` and the next one is called.
+"""
+
+from __future__ import annotations
+
+import logging
+from inspect import iscoroutine
+from typing import TYPE_CHECKING, Any
+
+from blinker import Namespace
+
+from cmdx.outcome import Halt
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from blinker import Signal
+
+    from cmdx.task import Task
+
+_signals = Namespace()
+
+task_started = _signals.signal("task_started")
+task_deprecated = _signals.signal("task_deprecated")
+task_retried = _signals.signal("task_retried")
+task_rolled_back = _signals.signal("task_rolled_back")
+task_executed = _signals.signal("task_executed")
+
+
+def connect(
+    signal: Signal, receiver: Callable[..., Any], *, task: type[Task[Any]]
+) -> Callable[[], None]:
+    """
+    Have *receiver* called for *task* and all classes derived from it.
+
+    blinker's own ``connect(receiver, sender=...)`` knows exact senders only.
+    Return a function that disconnects again.
+    """
+
+    def for_descendants(sender: type[Task[Any]], **payload: Any) -> Any:
+        if issubclass(sender, task):
+            return receiver(sender, **payload)
+        return None
+
+    signal.connect(for_descendants, weak=False)
+    return lambda: signal.disconnect(for_descendants)
+
+
+def send(signal: Signal, task: Task[Any], **payload: Any) -> None:
+    """Call the receivers of *signal*, each on its own risk."""
+    if signal.is_muted:
+        return
+    sender = type(task)
+    for receiver in signal.receivers_for(sender):
+        try:
+            answer = receiver(sender, task=task, **payload)
+            if iscoroutine(answer):
+                answer.close()
+                _refuse_async(receiver)
+        except (Exception, Halt):
+            logging.getLogger("cmdx").exception(
+                "a receiver of %s raised; the run of %s goes on",
+                signal.name,
+                sender.__qualname__,
+            )
+
+
+def _refuse_async(receiver: Callable[..., Any]) -> None:
+    message = (
+        f"the receiver {receiver!r} is async, and nobody awaits it. "
+        "Connect a plain function; it may start a task of its own."
+    )
+    raise TypeError(message)
