@@ -27,7 +27,7 @@ DEFAULT_MAX_DELAY = 3.0
 
 @attrs.frozen
 class RetryOptions:
-    """How often to try, and how long to wait; what is left out takes its default later."""
+    """How often to try, and how long to wait; what is left out is decided later."""
 
     max_attempts: int | None = None
     base_delay: float | None = None
@@ -91,4 +91,4 @@ async def call_again(
 
 def longest_pause(attempt: int, base_delay: float, max_delay: float) -> float:
     """Return the bound of the pause after *attempt*, counted from 1, has failed."""
-    return min(2 ** min(attempt, HIGHEST_EXPONENT) * base_delay, max_delay)
+    return min((1 << min(attempt, HIGHEST_EXPONENT)) * base_delay, max_delay)

@@ -3,21 +3,22 @@ From what a class and its ancestors say to what will be done.
 
 A ``Blueprint`` is everything that was declared, folded over the MRO: a value to print,
 to compare and to build tools on. A ``Plan`` is the same made ready to run: tuples of
-callables, gates compiled, and whether anything in it awaits. It is compiled when a class
-is first used, because decorators come after the class statement.
+callables, gates compiled, and whether anything in it awaits. It is compiled when a
+class is first used, because decorators come after the class statement.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypedDict
 
 import attrs
 
 from cmdx.adhoc import RetryOptions
 from cmdx.arity import accepted
-from cmdx.callbacks import AFTER, BEFORE, Hook, Hooked, awaits, compiled_hooks, hooks_of
+from cmdx.callbacks import AFTER, BEFORE, Hook, awaits, compiled_hooks, hooks_of
 from cmdx.declarations import declared
-from cmdx.deprecation import Deprecation, check_deprecation, compiled_deprecation
+from cmdx.deprecation import LOUDNESS, Deprecation, compiled_deprecation
 from cmdx.exceptions import (
     CallbackError,
     DefinitionError,
@@ -25,12 +26,12 @@ from cmdx.exceptions import (
     did_you_mean,
 )
 from cmdx.gates import Gate, check_gates, compiled_gate
-from cmdx.log import check_level
+from cmdx.log import level_number
 from cmdx.middleware import MiddlewareDeclaration, Wrapper
 from cmdx.retry import RetryDeclaration, RetryPlan, RetryPolicy
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from cmdx.task import Task
 
@@ -49,6 +50,9 @@ class Keywords(TypedDict, total=False):
     retry: RetryOptions
 
 
+NO_OPTIONS = RetryOptions()
+
+
 @attrs.frozen
 class Settings:
     """What the class keywords of a task and its ancestors come to."""
@@ -61,7 +65,7 @@ class Settings:
     deprecated: Deprecation | None = None
     deprecated_if: Gate | None = None
     deprecated_unless: Gate | None = None
-    retry: RetryOptions = RetryOptions()
+    retry: RetryOptions = NO_OPTIONS
 
     def extended(self, keywords: Keywords) -> Settings:
         """Return these settings with what a nearer class says."""
@@ -78,35 +82,48 @@ class Settings:
 def checked_keywords(cls: type, keywords: Keywords) -> Keywords:
     """Refuse class keywords that nobody knows, or of a wrong kind."""
     where = f"class {cls.__qualname__}"
-    known = tuple(attrs.fields_dict(Settings))
-    for name in keywords:
-        if name not in known:
+    for name, value in keywords.items():
+        if name not in CHECKS:
             message = (
-                f"{where} has the unknown keyword {name!r}{did_you_mean(name, known)}. "
-                f"Known are {', '.join(known)}."
+                f"{where} has the unknown keyword {name!r}{did_you_mean(name, CHECKS)}. "
+                f"Known are {', '.join(CHECKS)}."
             )
             raise DefinitionError(message)
-    for name in ("tags", "log_fields"):
-        texts = keywords.get(name, ())
-        if isinstance(texts, str) or not all(isinstance(text, str) for text in texts):
-            message = f"{where}: {name} must be a sequence of texts, got {texts!r}."
+        fits, expected = CHECKS[name]
+        if not fits(value):
+            message = f"{where}: {name} must be {expected}, got {value!r}."
             raise DefinitionError(message)
-    if not isinstance(keywords.get("log", True), bool):
-        message = f"{where}: log must be True or False, got {keywords['log']!r}."
-        raise DefinitionError(message)
-    if not isinstance(keywords.get("retry", RetryOptions()), RetryOptions):
-        message = f"{where}: retry must be RetryOptions(...), got {keywords['retry']!r}."
-        raise DefinitionError(message)
-    correlation_id = keywords.get("correlation_id")
-    if correlation_id is not None and not callable(correlation_id):
-        message = f"{where}: correlation_id must be a callable, got {correlation_id!r}."
-        raise DefinitionError(message)
-    check_deprecation(keywords.get("deprecated"))
-    gates = {name: keywords.get(name) for name in ("deprecated_if", "deprecated_unless")}
-    check_gates(where, offered=1, **gates)  # type: ignore[arg-type]
     if "log_level" in keywords:
-        keywords = keywords | {"log_level": check_level(keywords["log_level"])}
+        keywords["log_level"] = level_number(keywords["log_level"])
+    gates: dict[str, Any] = dict(keywords)
+    gates = {name: gates.get(name) for name in ("deprecated_if", "deprecated_unless")}
+    check_gates(where, offered=1, **gates)
     return keywords
+
+
+def _are_texts(value: Any) -> bool:
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        return False
+    return all(isinstance(each, str) for each in value)
+
+
+CHECKS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "tags": (_are_texts, "a sequence of texts"),
+    "log": (lambda value: isinstance(value, bool), "True or False"),
+    "log_level": (
+        lambda value: value is None or level_number(value) is not None,
+        'a level such as "info" or logging.INFO',
+    ),
+    "log_fields": (_are_texts, "a sequence of texts"),
+    "correlation_id": (lambda value: value is None or callable(value), "a callable"),
+    "deprecated": (
+        lambda value: value is None or callable(value) or value in LOUDNESS,
+        f"{', '.join(map(repr, LOUDNESS))} or a callable",
+    ),
+    "deprecated_if": (lambda _: True, "a gate"),
+    "deprecated_unless": (lambda _: True, "a gate"),
+    "retry": (lambda value: isinstance(value, RetryOptions), "RetryOptions(...)"),
+}
 
 
 @attrs.frozen
@@ -128,7 +145,9 @@ class Blueprint:
             settings = settings.extended(vars(each).get("_keywords_", {}))
             own = vars(each).get("_declarations_", ())
             # The decorator written last is the outermost one.
-            middlewares += [d for d in reversed(own) if isinstance(d, MiddlewareDeclaration)]
+            middlewares += [
+                d for d in reversed(own) if isinstance(d, MiddlewareDeclaration)
+            ]
         policy = RetryPolicy.folded(declared(task, RetryDeclaration))
         return cls(task, settings, hooks_of(task), tuple(middlewares), policy)
 
@@ -180,6 +199,9 @@ class Plan:
         self.rolls_back = callable(getattr(task, "rollback", None))
         self.log = self.settings.log
         self.awaits = self._awaits(task)
+        self.wrapped = bool(self.middlewares or self.correlation_id)
+        hooked = self.before or self.around or any(self.after.values())
+        self.plain = not (hooked or self.deprecation or self.rolls_back)
 
     def _correlation_id(self) -> Callable[[Task[Any]], str] | None:
         call = self.settings.correlation_id
@@ -189,7 +211,11 @@ class Plan:
 
     def _awaits(self, task: type[Task[Any]]) -> bool:
         after = (hooked for each in self.after.values() for hooked in each)
-        names = ["work", "rollback", *(hooked.name for hooked in (*self.before, *after))]
+        names = [
+            "work",
+            "rollback",
+            *(hooked.name for hooked in (*self.before, *after)),
+        ]
         methods = (getattr(task, name, None) for name in names)
         wrappers = (wrapper.call for wrapper in (*self.around, *self.middlewares))
         return any(awaits(call) for call in (*methods, *wrappers) if call is not None)

@@ -31,7 +31,13 @@ F = TypeVar("F", bound="Callable[..., Any]")
 BEFORE = ("before_execution", "before_validation")
 AFTER = {
     Status.SUCCESS: ("after_execution", "on_complete", "on_success", "on_ok"),
-    Status.SKIPPED: ("after_execution", "on_interrupted", "on_skipped", "on_ok", "on_ko"),
+    Status.SKIPPED: (
+        "after_execution",
+        "on_interrupted",
+        "on_skipped",
+        "on_ok",
+        "on_ko",
+    ),
     Status.FAILED: ("after_execution", "on_interrupted", "on_failed", "on_ko"),
 }
 
@@ -83,7 +89,7 @@ class Decorator:
     def __call__(
         self, *, if_: Gate | None = None, unless: Gate | None = None
     ) -> Callable[[F], F]: ...
-    def __call__(
+    def __call__(  # type: ignore[misc]  # mypy sees F and no default in overload 2
         self,
         function: Callable[..., Any] | None = None,
         /,
@@ -117,9 +123,12 @@ class Decorator:
 before_execution = Decorator("before_execution", "Run first of all.")
 before_validation = Decorator("before_validation", "Run before inputs are resolved.")
 around_execution = Decorator(
-    "around_execution", "Run around inputs, work and outputs: a generator with one yield."
+    "around_execution",
+    "Run around inputs, work and outputs: a generator with one yield.",
 )
-after_execution = Decorator("after_execution", "Run after the work, whatever came of it.")
+after_execution = Decorator(
+    "after_execution", "Run after the work, whatever came of it."
+)
 on_complete = Decorator("on_complete", "Run when the task came to its end.")
 on_interrupted = Decorator("on_interrupted", "Run when the task was skipped or failed.")
 on_success = Decorator("on_success", "Run when the task succeeded.")

@@ -18,46 +18,51 @@ from weakref import ref
 from cmdx import clock
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
+    from cmdx.invocation import Invocation
     from cmdx.outcome import Status
     from cmdx.result import Record, Result
-    from cmdx.task import Task
 
-running: ContextVar[Task[Any] | None] = ContextVar("cmdx.running", default=None)
+running: ContextVar[Invocation | None] = ContextVar("cmdx.running", default=None)
+making = Lock()
+"""Held while something is made that several threads may ask for first."""
 
 
 class Chain(Sequence["Result[Any]"]):
     """The results of one root run: the root's first, then in the order they ended."""
 
+    _id: str | None = None
+    _root: Record | None = None
+    xid: str | None = None
+
     def __init__(self) -> None:
-        self.id = new_id()
-        self.xid: str | None = None
-        self._root: Record | None = None
         self._records: list[Record] = []
-        self._lock = Lock()
-        # Weak, so that chain and results do not keep each other alive.
-        self._results: dict[int, ref[Result[Any]]] = {}
 
-    @classmethod
-    def of(cls, record: Record, result: Result[Any]) -> Chain:
-        """Return the chain of a run that nothing has joined yet."""
-        task = record.task
-        if task._phase_ == "running":
-            return chain_of(task)
-        chain = cls()
-        chain.join(record, result)
-        return chain
+    @property
+    def id(self) -> str:
+        """The id of the chain, a UUIDv7."""
+        if self._id is None:
+            with making:
+                self._id = self._id or new_id()
+        return self._id
 
-    def join(self, record: Record, result: Result[Any]) -> None:
+    def join(self, result: Result[Any]) -> None:
         """Take in a run that has ended."""
-        with self._lock:
-            if record.task._parent_ is None:
-                self._root = record
-            else:
-                self._records.append(record)
-                record.index = len(self._records)
-            self._results[record.index] = ref(result)
+        record = result._record
+        # Weak, so that chain and results do not keep each other alive.
+        record.reading = ref(result)
+        if record.task._parent_ is None:
+            self._root = record
+        else:
+            self._records.append(record)
+
+    def index_of(self, record: Record) -> int:
+        """Return the place of *record*; the root has 0."""
+        if record.index is None:
+            for index, each in enumerate(self._records, 1):
+                each.index = index
+        return record.index or 0
 
     @property
     def root(self) -> Result[Any] | None:
@@ -84,12 +89,12 @@ class Chain(Sequence["Result[Any]"]):
     def __getitem__(self, index: int | slice) -> Any:
         """Return the result at *index*; the root's is the first."""
         root = () if self._root is None else (self._root,)
-        found = (*root, *self._records)[index]
+        records = (*root, *self._records)
         if isinstance(index, slice):
-            return tuple(map(self._result, found))  # type: ignore[arg-type]
-        return self._result(found)  # type: ignore[arg-type]
+            return tuple(map(self._result, records[index]))
+        return self._result(records[index])
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[Result[Any]]:
         """Iterate over the results there are now."""
         return iter(self[:])
 
@@ -100,28 +105,22 @@ class Chain(Sequence["Result[Any]"]):
     def _result(self, record: Record) -> Result[Any]:
         from cmdx.result import Result
 
-        remembered = self._results.get(record.index)
-        result = remembered and remembered()
+        result = None if record.reading is None else record.reading()
         if result is None:
             result = Result(record, self)
-            self._results[record.index] = ref(result)
+            record.reading = ref(result)
         return result
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Leave the lock and the weak references behind."""
-        kept = ("id", "xid", "_root", "_records")
-        return {name: self.__dict__[name] for name in kept}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """Take the results up again, with a new lock."""
-        self.__dict__.update(state, _lock=Lock(), _results={})
-
-
-def chain_of(task: Task[Any]) -> Chain:
+def chain_of(task: Invocation) -> Chain:
     """Return the chain a running task belongs to; make it if need be."""
-    chain = task.__dict__.get("_chain_")
-    # setdefault: two children in two threads must agree on one chain.
-    return chain or task.__dict__.setdefault("_chain_", Chain())  # type: ignore[no-any-return]
+    chain = task._chain_
+    if chain is None:
+        with making:  # two children in two threads must agree on one chain
+            chain = task._chain_
+            if chain is None:
+                chain = task._chain_ = Chain()
+    return chain
 
 
 def new_id() -> str:
@@ -131,7 +130,9 @@ def new_id() -> str:
     upper = (milliseconds << 16) | 0x7000 | (chance >> 68)
     lower = (0b10 << 62) | (chance & 0x3FFF_FFFF_FFFF_FFFF)
     digits = f"{upper:016x}{lower:016x}"
-    return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
+    return "-".join(
+        (digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:])
+    )
 
 
 def drawn(results: Iterable[Result[Any]]) -> str:

@@ -53,6 +53,11 @@ def use(replacement: Clock) -> Iterator[Clock]:
         current.reset(token)
 
 
+def now() -> float:
+    """Return the seconds of the current clock, counted from anywhere."""
+    return current.get().monotonic()
+
+
 def draw() -> float:
     """Draw a number from [0, 1) of the current clock."""
     return current.get().random()

@@ -134,7 +134,9 @@ class Context:
             return self._values.pop(key)
         return self._values.pop(key, default)
 
-    def update(self, values: Mapping[str, Any] | Context | None = None, /, **more: Any) -> None:
+    def update(
+        self, values: Mapping[str, Any] | Context | None = None, /, **more: Any
+    ) -> None:
         """Set several values."""
         self._values.update(values or {}, **more)
 

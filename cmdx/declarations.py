@@ -27,7 +27,7 @@ def declare(cls: C, declaration: object, *, by: str) -> C:
         )
         raise DefinitionError(message)
     own = vars(cls).get("_declarations_", ())
-    cls._declarations_ = (*own, declaration)  # type: ignore[attr-defined]
+    cls._declarations_ = (*own, declaration)
     forget_plans(cls)
     return cls
 

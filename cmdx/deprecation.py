@@ -12,12 +12,13 @@ import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from cmdx.exceptions import DefinitionError, DeprecatedTaskError
+from cmdx.exceptions import DeprecatedTaskError
 from cmdx.log import log_deprecation
 from cmdx.telemetry import send, task_deprecated
 
 if TYPE_CHECKING:
     from cmdx.gates import Ask
+    from cmdx.invocation import Invocation
     from cmdx.task import Task
 
 Deprecation: TypeAlias = str | Callable[..., Any]
@@ -25,13 +26,13 @@ Deprecation: TypeAlias = str | Callable[..., Any]
 
 def compiled_deprecation(
     deprecated: Deprecation | None, gate: Ask | None
-) -> Callable[[Task[Any]], None] | None:
+) -> Callable[[Invocation], None] | None:
     """Return what is to be called when the task runs, or None; it may raise or halt."""
     if deprecated is None:
         return None
     say = LOUDNESS[deprecated] if isinstance(deprecated, str) else deprecated
 
-    def announce(task: Task[Any]) -> None:
+    def announce(task: Invocation) -> None:
         if gate is not None and not gate(task):
             return
         task._deprecated_ = True
@@ -42,29 +43,15 @@ def compiled_deprecation(
     return announce
 
 
-def check_deprecation(deprecated: Deprecation | None) -> None:
-    """Refuse what is no deprecation."""
-    if deprecated is None or callable(deprecated):
-        return
-    if not isinstance(deprecated, str) or deprecated not in LOUDNESS:
-        message = (
-            f"deprecated must be {', '.join(map(repr, LOUDNESS))} or a callable, "
-            f"got {deprecated!r}."
-        )
-        raise DefinitionError(message)
-
-
-def _sentence(task: Task[Any]) -> str:
+def _sentence(task: Invocation) -> str:
     return f"{type(task).__qualname__} is deprecated and should no longer be run"
 
 
-def _warn(task: Task[Any]) -> None:
-    warnings.warn(
-        _sentence(task), DeprecationWarning, stacklevel=_frames_of_ours() + 1
-    )
+def _warn(task: Invocation) -> None:
+    warnings.warn(_sentence(task), DeprecationWarning, stacklevel=_frames_of_ours() + 1)
 
 
-def _raise(task: Task[Any]) -> None:
+def _raise(task: Invocation) -> None:
     message = f"{_sentence(task)}. Run what replaces it."
     raise DeprecatedTaskError(message)
 
@@ -77,7 +64,7 @@ def _frames_of_ours() -> int:
     return count
 
 
-LOUDNESS: dict[str, Callable[[Task[Any]], Any]] = {
+LOUDNESS: dict[str, Callable[[Invocation], Any]] = {
     "log": log_deprecation,
     "warn": _warn,
     "error": _raise,

@@ -22,7 +22,7 @@ Gate: TypeAlias = bool | str | Callable[..., Any]
 Ask: TypeAlias = Callable[..., Any]
 
 
-def check_gates(where: str, *, offered: int, **gates: Gate | None) -> None:
+def check_gates(where: str, *, offered: int, **gates: object) -> None:
     """Refuse what is no gate, as soon as it is declared."""
     for option, gate in gates.items():
         if gate is None or isinstance(gate, bool | str):
@@ -51,7 +51,9 @@ def compiled_gate(
     """
     wanted = None if if_ in (None, True) else _asker(where, "if_", cls, if_, offered)
     refused = (
-        None if unless in (None, False) else _asker(where, "unless", cls, unless, offered)
+        None
+        if unless in (None, False)
+        else _asker(where, "unless", cls, unless, offered)
     )
     if refused is None:
         return wanted
@@ -74,9 +76,7 @@ def _asker(
     return lambda *given: call(*given[:taken])
 
 
-def _method_asker(
-    where: str, cls: type[Task[Any]], name: str, offered: int
-) -> Ask:
+def _method_asker(where: str, cls: type[Task[Any]], name: str, offered: int) -> Ask:
     method = inspect.getattr_static(cls, name, None)
     bound = isinstance(method, staticmethod | classmethod)
     if not callable(getattr(cls, name, None)):

@@ -20,15 +20,15 @@ Whatever user code raises becomes the outcome; see ``ended_by`` for what does no
 from __future__ import annotations
 
 from types import CoroutineType
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from cmdx import clock, log
 from cmdx.chain import chain_of, running
+from cmdx.clock import now
 from cmdx.exceptions import CmdxError, Fault
 from cmdx.middleware import closed, opened, torn_down
 from cmdx.outcome import SUCCESS, Halt, Outcome, Status, Stop
-from cmdx.result import Attempt, Record, Result
-from cmdx.retry import GIVEN_UP
+from cmdx.result import Record, Result
 from cmdx.telemetry import (
     send,
     task_executed,
@@ -43,40 +43,43 @@ if TYPE_CHECKING:
 
     from cmdx.blueprint import Plan
     from cmdx.callbacks import Hooked
+    from cmdx.invocation import Invocation
     from cmdx.middleware import Wrapper
-    from cmdx.retry import Decision, RulePlan, Tally
-    from cmdx.task import Task
+    from cmdx.retry import Past
 
     Pause = Callable[[float], Awaitable[None]]
 
 T = TypeVar("T")
 
 
-async def lifecycle(task: Task[Any], pause: Pause) -> Result[Any]:
+async def lifecycle(task: Invocation, pause: Pause) -> Result[Any]:
     """Take *task* from its inputs to its result."""
     plan: Plan = task._plan_
     parent = running.get()
     if parent is not None and parent._phase_ == "running":
         task._parent_ = parent
-        task._chain_ = chain_of(parent)
+        chain = parent._chain_
+        task._chain_ = chain_of(parent) if chain is None else chain
     timer = clock.current.get()
     token = running.set(task)
     task._phase_ = "running"
     task._started_at_ = timer.time()
     task._started_ = started = timer.monotonic()
     try:
-        if plan.middlewares or plan.correlation_id:
+        if plan.wrapped:
             result = await wrapped(task, plan, pause)
+        elif plan.plain and not task_started.receivers:
+            result = Result(await worked(task, plan, pause))
         else:
             result = Result(await perform(task, plan, pause))
     finally:
         running.reset(token)
         task._phase_ = "finished"
-        chain = task.__dict__.pop("_chain_", None)
+        chain, task._chain_ = task._chain_, None  # a task must not hold its results
     task._duration_ = timer.monotonic() - started
     if chain is not None:
         result._chain = chain
-        chain.join(result._record, result)
+        chain.join(result)
     if task_executed.receivers:
         send(task_executed, task, result=result)
     if plan.log and log.wanted():
@@ -84,73 +87,54 @@ async def lifecycle(task: Task[Any], pause: Pause) -> Result[Any]:
     return result
 
 
-async def wrapped(task: Task[Any], plan: Plan, pause: Pause) -> Result[Any]:
+async def wrapped(task: Invocation, plan: Plan, pause: Pause) -> Result[Any]:
     """Open the middlewares from the outermost in, and let each see the result."""
-
-    async def inner() -> Result[Any]:
-        return Result(await perform(task, plan, pause))
-
-    async def ended(error: BaseException) -> Result[Any]:
-        return Result(await completed(task, plan, ended_by(task, error)))
-
-    def timed(result: Result[Any]) -> Result[Any]:
-        task._duration_ = clock.current.get().monotonic() - task._started_
-        return result
-
     try:
         if plan.correlation_id is not None and task._parent_ is None:
             chain_of(task).xid = plan.correlation_id(task)
     except (Halt, Exception) as error:
         if not keeps(task, error):
             raise
-        return await ended(error)
-    layers = Layers(plan.middlewares, inner, ended, timed)
-    return await within(layers, 0, task, plan)
+        return await never_performed(task, plan, error)
+    result = await within(plan.middlewares, 0, MIDDLEWARES, task, plan, pause)
+    return cast("Result[Any]", result)
 
 
-async def around(task: Task[Any], plan: Plan, pause: Pause) -> Record:
-    """Open the around hooks from the outermost in, and let each see the outcome."""
-
-    async def inner() -> Record:
-        return await block(task, plan, pause)
-
-    async def ended(error: BaseException) -> Record:
-        return ended_by(task, error)
-
-    layers = Layers(plan.around, inner, ended, lambda record: record.outcome)
-    return await within(layers, 0, task, plan)
-
-
-class Layers(NamedTuple):
-    """Wrappers, what they wrap, and what each is told when it is done."""
-
-    wrappers: tuple[Wrapper, ...]
-    inner: Callable[[], Awaitable[Any]]
-    ended: Callable[[BaseException], Awaitable[Any]]
-    answer: Callable[[Any], Any]
-
-
-async def within(layers: Layers, depth: int, task: Task[Any], plan: Plan) -> Any:
+async def within(
+    wrappers: tuple[Wrapper, ...],
+    depth: int,
+    layer: Layer,
+    task: Invocation,
+    plan: Plan,
+    pause: Pause,
+) -> Any:
     """Run the wrapper at *depth* around everything further in."""
-    if depth == len(layers.wrappers):
-        return await layers.inner()
-    wrapper = layers.wrappers[depth]
+    if depth == len(wrappers):
+        return await layer.inner(task, plan, pause)
+    wrapper = wrappers[depth]
+    generator = None
     try:
-        wanted = wrapper.gate is None or wrapper.gate(task)
-        generator = await opened(wrapper, task, awaits=plan.awaits) if wanted else None
+        if wrapper.gate is None or wrapper.gate(task):
+            generator = wrapper.call(task)
+            opening = opened(wrapper, task, generator, plan.awaits)
+            if opening is not None:
+                await opening
     except (Halt, Exception) as error:
         if not keeps(task, error):
             raise
-        return await layers.ended(error)
+        return await layer.cut_short(task, plan, error)
     try:
-        inside = await within(layers, depth + 1, task, plan)
+        inside = await within(wrappers, depth + 1, layer, task, plan, pause)
     except BaseException as error:
         if generator is not None:
             await torn_down(generator, error)
         raise
+    if generator is None:
+        return inside
     try:
-        if generator is not None:
-            await closed(wrapper, task, generator, layers.answer(inside))
+        closing = closed(wrapper, task, generator, layer.answer(inside))
+        if closing is not None:
+            await closing
     except (Halt, Exception) as error:
         if not keeps(task, error):
             raise
@@ -158,7 +142,34 @@ async def within(layers: Layers, depth: int, task: Task[Any], plan: Plan) -> Any
     return inside
 
 
-async def perform(task: Task[Any], plan: Plan, pause: Pause) -> Record:
+class Layer(NamedTuple):
+    """What wrappers wrap, and what they are told when it is done."""
+
+    inner: Callable[[Invocation, Plan, Pause], Awaitable[Any]]
+    cut_short: Callable[[Invocation, Plan, BaseException], Awaitable[Any]]
+    answer: Callable[[Any], Any]
+
+
+async def performed(task: Invocation, plan: Plan, pause: Pause) -> Result[Any]:
+    """Perform, and read the record."""
+    return timed(Result(await perform(task, plan, pause)))
+
+
+async def never_performed(
+    task: Invocation, plan: Plan, error: BaseException
+) -> Result[Any]:
+    """Run the completion callbacks alone: a middleware ended the run before it began."""
+    return timed(Result(await completed(task, plan, ended_by(task, error))))
+
+
+def timed(result: Result[Any]) -> Result[Any]:
+    """Take the time, so that a middleware can read the duration so far."""
+    task = result._record.task
+    task._duration_ = now() - task._started_
+    return result
+
+
+async def perform(task: Invocation, plan: Plan, pause: Pause) -> Record:
     """Run the callbacks before, the block, and the callbacks after."""
     try:
         if task_started.receivers:
@@ -166,108 +177,111 @@ async def perform(task: Task[Any], plan: Plan, pause: Pause) -> Record:
         if plan.deprecation is not None:
             plan.deprecation(task)
         for hooked in plan.before:
-            await called(hooked, task, plan, SUCCESS)
+            done = called(hooked, task, SUCCESS)
+            if plan.awaits and type(done) is CoroutineType:
+                await done
         if plan.around:
-            record = await around(task, plan, pause)
+            record = await within(plan.around, 0, AROUND, task, plan, pause)
         else:
             record = await block(task, plan, pause)
     except (Halt, Exception) as error:
         if not keeps(task, error):
             raise
         record = ended_by(task, error)
-    if plan.after[record.outcome.status]:
-        return await completed(task, plan, record)
-    return record
+    return await completed(task, plan, record)
 
 
-async def block(task: Task[Any], plan: Plan, pause: Pause) -> Record:
+async def block(task: Invocation, plan: Plan, pause: Pause) -> Record:
     """Do the work and what belongs to it; if it fails, roll it back."""
     record = await worked(task, plan, pause)
-    if task._errors_ and record.outcome.status is Status.SUCCESS:
-        record.outcome = invalid(task)
     if plan.rolls_back and record.outcome.status is Status.FAILED:
         await roll_back(task, plan, record)
     return record
 
 
-async def worked(task: Task[Any], plan: Plan, pause: Pause) -> Record:
+async def worked(task: Invocation, plan: Plan, pause: Pause) -> Record:
     """Call ``work``, again while the policy says so."""
-    timer = clock.current.get()
-    start = timer.monotonic()
-    attempts: list[Attempt] = []
-    tallies: dict[RulePlan, Tally] = {}
+    start = task._started_ if plan.plain else now()
+    attempts: list[tuple[Any, ...]] = []
     while True:
-        record = failure = None
+        record: Any = None  # a Record, unless a listed error was raised
+        failure: Any = None  # the error that was raised, if any
         try:
             value = task.work()
             if plan.awaits and type(value) is CoroutineType:
                 value = await value
-            record = Record(task, SUCCESS, value, Stop.SUCCESS)
+            record = Record(task, SUCCESS, value)
         except plan.retry.catches as error:
             failure = error
-        except (Halt, Exception) as error:
+        except Halt as halt:
+            if halt.task is not task:
+                raise
+            record = ended(task, halt.outcome, Stop.HALTED, halt.value)
+        except Exception as error:
             if not keeps(task, error):
                 raise
             record = ended_by(task, error, Stop.NOT_LISTED)
             failure = record.outcome.cause
         if failure is None and not attempts:
-            return record
+            break
         # Outside the handlers: nothing below happens "during handling" of the failure.
-        end = timer.monotonic()
-        decision = GIVEN_UP
+        end = now()
+        seconds: Any = None
+        rule = None
         if record is None:
-            decision, record = decided(task, plan, failure, tallies)
-        attempts.append(
-            Attempt(start - task._started_, end - start, failure, decision.pause, decision.rule)
-        )
+            record, seconds, rule = settled(task, plan, failure, attempts)
+        attempts.append((start - task._started_, end - start, failure, seconds, rule))
         if record is not None:
-            record.attempts = tuple(attempts)
-            return record
-        if decision.pause:
-            await pause(decision.pause)
-            end = timer.monotonic()
+            record.attempts = attempts
+            break
+        if seconds > 0:
+            await pause(seconds)
+            end = now()
         task._attempt_ += 1
         if task_retried.receivers:
-            announce_retry(task, failure, decision)
+            announce_retry(task, failure, seconds, rule)
         failure.__traceback__ = None  # frees what the failed attempt held on to
         start = end
+    if task._errors_ and record.outcome.status is Status.SUCCESS:
+        record.outcome = invalid(task)
+    return record  # type: ignore[no-any-return]
 
 
-def decided(
-    task: Task[Any],
-    plan: Plan,
-    failure: BaseException,
-    tallies: dict[RulePlan, Tally],
-) -> tuple[Decision, Record | None]:
-    """Ask the policy about *failure*; a record comes with the decision to give up."""
+def settled(
+    task: Invocation, plan: Plan, failure: BaseException, attempts: Past
+) -> tuple[Record | None, float | None, str | None]:
+    """Ask the policy about *failure*: give up with a record, or pause, as a rule says."""
     try:
-        decision = plan.retry.decide(task, failure, tallies)
+        stopped, seconds, rule = plan.retry.decide(task, failure, attempts)
     except Halt as halt:
         if halt.task is not task:
             raise
-        return GIVEN_UP, ended_by(task, halt)
+        return ended(task, halt.outcome, Stop.HALTED, halt.value), None, None
     except Exception as error:  # of a gate or a jitter; it replaces the failure
-        return GIVEN_UP, failed_by(task, error, Stop.NOT_LISTED)
-    if decision.stopped is None:
-        return decision, None
+        return failed_by(task, error, Stop.NOT_LISTED), None, None
+    if stopped is None:
+        return None, seconds, rule
     if keeps(task, failure):
-        return decision, ended_by(task, failure, decision.stopped)
+        return ended_by(task, failure, stopped), None, None
     raise failure
 
 
-def announce_retry(task: Task[Any], failure: BaseException, decision: Decision) -> None:
+def announce_retry(
+    task: Invocation, failure: BaseException, seconds: float, rule: str | None
+) -> None:
     """Send the signal at the start of another attempt."""
+    delay = max(seconds, 0.0)
     send(
         task_retried,
         task,
         attempt=task._attempt_,
-        delay=decision.pause,
+        delay=delay,
         error=failure,
-        rule=decision.rule,
+        rule=rule,
     )
 
 
-async def roll_back(task: Task[Any], plan: Plan, record: Record) -> None:
+async def roll_back(task: Invocation, plan: Plan, record: Record) -> None:
     """Undo the work; what this raises is noted beside the failure, not in its place."""
     task._rolled_back_ = True
     try:
@@ -280,12 +294,14 @@ async def roll_back(task: Task[Any], plan: Plan, record: Record) -> None:
         send(task_rolled_back, task, error=record.rollback_error)
 
 
-async def completed(task: Task[Any], plan: Plan, record: Record) -> Record:
+async def completed(task: Invocation, plan: Plan, record: Record) -> Record:
     """Run the completion callbacks; one that halts or raises changes the outcome."""
     outcome = record.outcome
     try:
         for hooked in plan.after[outcome.status]:
-            await called(hooked, task, plan, outcome)
+            done = called(hooked, task, outcome)
+            if plan.awaits and type(done) is CoroutineType:
+                await done
     except (Halt, Exception) as error:
         if not keeps(task, error):
             raise
@@ -293,18 +309,24 @@ async def completed(task: Task[Any], plan: Plan, record: Record) -> Record:
     return record
 
 
-async def called(hooked: Hooked, task: Task[Any], plan: Plan, outcome: Outcome) -> None:
+def called(hooked: Hooked, task: Invocation, outcome: Outcome) -> Any:
     """Call a hook unless its gate says no."""
     name, gate, takes_outcome = hooked
     if gate is not None and not gate(task):
-        return
+        return None
     call = getattr(task, name)
-    done = call(outcome) if takes_outcome else call()
-    if plan.awaits and type(done) is CoroutineType:
-        await done
+    return call(outcome) if takes_outcome else call()
 
 
-def keeps(task: Task[Any], error: BaseException) -> bool:
+async def _ended_by(task: Invocation, _plan: Plan, error: BaseException) -> Record:
+    return ended_by(task, error)
+
+
+MIDDLEWARES = Layer(performed, never_performed, lambda result: result)
+AROUND = Layer(block, _ended_by, lambda record: record.outcome)
+
+
+def keeps(task: Invocation, error: BaseException) -> bool:
     """
     Tell whether *error* becomes the outcome of *task*.
 
@@ -319,32 +341,37 @@ def keeps(task: Task[Any], error: BaseException) -> bool:
 
 
 def ended_by(
-    task: Task[Any], error: BaseException, stopped: Stop | None = None
+    task: Invocation, error: BaseException, stopped: Stop | None = None
 ) -> Record:
     """Return what *error* makes of the run of *task*."""
     if isinstance(error, Halt):
-        return Record(task, error.outcome, error.value, stopped and Stop.HALTED)
-    if isinstance(error, Fault):
-        outcome = Outcome(
-            Status.FAILED,
-            error.result.reason,
-            task._metadata_ or {},
-            without_our_frames(error),
-            error.result,
-        )
-        return Record(task, outcome, None, stopped)
-    return failed_by(task, error, stopped)
+        return ended(task, error.outcome, stopped and Stop.HALTED, error.value)
+    if not isinstance(error, Fault):
+        return failed_by(task, error, stopped)
+    result, cause = error.result, without_our_frames(error)
+    noted = task._metadata_ or {}
+    outcome = Outcome(Status.FAILED, result.reason, noted, cause, result)
+    return ended(task, outcome, stopped)
 
 
-def failed_by(task: Task[Any], error: BaseException, stopped: Stop | None) -> Record:
+def failed_by(task: Invocation, error: BaseException, stopped: Stop | None) -> Record:
     """Return the failure that *error* is."""
     reason = f"[{type(error).__name__}] {error}".rstrip()
     cause = without_our_frames(error)
     outcome = Outcome(Status.FAILED, reason, task._metadata_ or {}, cause)
-    return Record(task, outcome, None, stopped)
+    return ended(task, outcome, stopped)
 
 
-def invalid(task: Task[Any]) -> Outcome:
+def ended(
+    task: Invocation, outcome: Outcome, stopped: Stop | None, value: Any = None
+) -> Record:
+    """Return the record of a run that ended otherwise than by returning."""
+    record = Record(task, outcome, value)
+    record.stopped = stopped
+    return record
+
+
+def invalid(task: Invocation) -> Outcome:
     """Return the failure that the collected errors are."""
     return Outcome(Status.FAILED, str(task._errors_), task._metadata_ or {})
 
@@ -356,7 +383,10 @@ def without_our_frames(error: BaseException) -> BaseException:
     People look for their own, and ours would hold the error in a cycle.
     """
     traceback: TracebackType | None = error.__traceback__
-    while traceback is not None and traceback.tb_frame.f_globals.get("__package__") == "cmdx":
+    while (
+        traceback is not None
+        and traceback.tb_frame.f_globals.get("__package__") == "cmdx"
+    ):
         traceback = traceback.tb_next
     error.__traceback__ = traceback
     return error

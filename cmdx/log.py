@@ -15,8 +15,8 @@ from cmdx.exceptions import DefinitionError
 from cmdx.outcome import Status
 
 if TYPE_CHECKING:
+    from cmdx.invocation import Invocation
     from cmdx.result import Result
-    from cmdx.task import Task
 
 FIELDS = (
     "task", "type", "tid", "cid", "xid", "index", "root", "parent_tid", "depth", "tags",
@@ -38,7 +38,9 @@ def enable_logging(renderer: Literal["console", "json"] = "console") -> None:
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.dev.ConsoleRenderer() if console else structlog.processors.JSONRenderer(default=repr),
+            structlog.dev.ConsoleRenderer()
+            if console
+            else structlog.processors.JSONRenderer(default=repr),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
     )
@@ -74,7 +76,7 @@ def line_of(result: Result[Any], extra: tuple[str, ...] = ()) -> dict[str, Any]:
     return line
 
 
-def log_deprecation(task: Task[Any]) -> None:
+def log_deprecation(task: Invocation) -> None:
     """Write a line about a deprecated task that is run."""
     name = type(task).__qualname__
     if wanted():
@@ -83,7 +85,7 @@ def log_deprecation(task: Task[Any]) -> None:
         logging.getLogger("cmdx").warning("%s is deprecated", name)
 
 
-def bound_logger(task: Task[Any], cid: str) -> Any:
+def bound_logger(task: Invocation, cid: str) -> Any:
     """Return a structlog logger that knows which run it writes for."""
     import structlog
 
@@ -92,15 +94,11 @@ def bound_logger(task: Task[Any], cid: str) -> Any:
     )
 
 
-def check_level(level: int | str | None) -> int | None:
-    """Return the number of a level given by number or name."""
-    if level is None:
-        return None
-    number = logging.getLevelNamesMapping().get(level.upper()) if isinstance(level, str) else level
-    if not isinstance(number, int) or isinstance(number, bool):
-        message = f'log_level must be a level such as "info" or logging.INFO, got {level!r}.'
-        raise DefinitionError(message)
-    return number
+def level_number(level: int | str | None) -> int | None:
+    """Return the number of a level given by number or name, None if there is none."""
+    if isinstance(level, str):
+        return logging.getLevelNamesMapping().get(level.upper())
+    return level if type(level) is int else None
 
 
 def _level(result: Result[Any]) -> int:

@@ -23,11 +23,15 @@ from cmdx.exceptions import CallbackError, DefinitionError, MiddlewareError
 from cmdx.gates import Ask, Gate, check_gates
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
+    from cmdx.invocation import Invocation
     from cmdx.task import Task
 
 T = TypeVar("T", bound="type[Task[Any]]")
+
+NO_YIELD = "did not yield"
+TWO_YIELDS = "yielded more than once"
 
 
 @attrs.frozen
@@ -56,7 +60,9 @@ def middleware(
     Inherited ones, and those of decorators further out, are outside.
     """
     if not calls:
-        message = "@middleware needs something to wrap with. Give it a generator function."
+        message = (
+            "@middleware needs something to wrap with. Give it a generator function."
+        )
         raise DefinitionError(message)
     check_gates("middleware", offered=1, if_=if_, unless=unless)
     declaration = MiddlewareDeclaration(tuple(map(_checked, calls)), if_, unless)
@@ -74,38 +80,51 @@ def _checked(call: Any) -> Callable[..., Any]:
     return made  # type: ignore[no-any-return]
 
 
-async def opened(wrapper: Wrapper, task: Task[Any], *, awaits: bool) -> Any:
-    """Start the generator of *wrapper* and take it to its ``yield``."""
-    generator = wrapper.call(task)
-    try:
-        if hasattr(generator, "__next__"):
-            generator.send(None)
-            return generator
-        if hasattr(generator, "__anext__") and awaits:
-            await generator.asend(None)
-            return generator
-    except (StopIteration, StopAsyncIteration):
-        pass
+def opened(
+    wrapper: Wrapper, task: Invocation, generator: Any, awaits: bool
+) -> Awaitable[None] | None:
+    """Take *generator* to its ``yield``; return what is to be awaited for it, if any."""
+    if hasattr(generator, "__anext__") and awaits:
+        return _aopened(wrapper, task, generator)
+    if hasattr(generator, "__next__"):
+        for _ in generator:
+            return None
     if inspect.iscoroutine(generator):
         generator.close()
-    what = "needs aexecute" if hasattr(generator, "__anext__") and not awaits else "did not yield"
+    needs_aexecute = hasattr(generator, "__anext__")
+    what = "must be run with aexecute, for it awaits" if needs_aexecute else NO_YIELD
     raise wrapper.misuse(_said(wrapper, task, what))
 
 
-async def closed(wrapper: Wrapper, task: Task[Any], generator: Any, answer: Any) -> None:
-    """Send *answer* into the generator and have it end."""
-    try:
-        if hasattr(generator, "asend"):
-            await generator.asend(answer)
-        else:
-            generator.send(answer)
-    except (StopIteration, StopAsyncIteration):
+async def _aopened(wrapper: Wrapper, task: Invocation, generator: Any) -> None:
+    async for _ in generator:
         return
-    if hasattr(generator, "aclose"):
-        await generator.aclose()
-    else:
-        generator.close()
-    raise wrapper.misuse(_said(wrapper, task, "yielded more than once"))
+    raise wrapper.misuse(_said(wrapper, task, NO_YIELD))
+
+
+def closed(
+    wrapper: Wrapper, task: Invocation, generator: Any, answer: Any
+) -> Awaitable[None] | None:
+    """Send *answer* into *generator* and have it end; return what is to be awaited."""
+    if hasattr(generator, "__anext__"):
+        return _aclosed(wrapper, task, generator, answer)
+    try:
+        generator.send(answer)
+    except StopIteration:
+        return None
+    generator.close()
+    raise wrapper.misuse(_said(wrapper, task, TWO_YIELDS))
+
+
+async def _aclosed(
+    wrapper: Wrapper, task: Invocation, generator: Any, answer: Any
+) -> None:
+    try:
+        await generator.asend(answer)
+    except StopAsyncIteration:
+        return
+    await generator.aclose()
+    raise wrapper.misuse(_said(wrapper, task, TWO_YIELDS))
 
 
 async def torn_down(generator: Any, error: BaseException) -> None:
@@ -119,7 +138,7 @@ async def torn_down(generator: Any, error: BaseException) -> None:
         return
 
 
-def _said(wrapper: Wrapper, task: Task[Any], what: str) -> str:
+def _said(wrapper: Wrapper, task: Invocation, what: str) -> str:
     name = getattr(wrapper.call, "__qualname__", repr(wrapper.call))
     kind = "middleware" if wrapper.misuse is MiddlewareError else "around hook"
     return (

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from cmdx.result import Result
+    from cmdx.invocation import Invocation
     from cmdx.task import Task
 
 
@@ -44,7 +45,7 @@ class Stop(StrEnum):
     CANCELLED = "cancelled"
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(slots=False, eq=False)
 class Outcome:
     """Status, reason, metadata, cause and origin of a run."""
 
@@ -78,8 +79,7 @@ class Halt(BaseException):
     neither ``except Exception`` in user code nor ``retry_on(Exception)`` sees it.
     """
 
-    def __init__(self, task: Task[Any], outcome: Outcome, value: Any = None) -> None:
-        super().__init__(outcome.reason)
+    def __init__(self, task: Invocation, outcome: Outcome, value: Any) -> None:
         self.task = task
         self.outcome = outcome
         self.value = value

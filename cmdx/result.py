@@ -11,17 +11,27 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, NoReturn, TypeVar
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Generic,
+    NamedTuple,
+    NoReturn,
+    TypeVar,
+    cast,
+)
 
-from cmdx.chain import Chain
+from cmdx.chain import Chain, chain_of
 from cmdx.exceptions import Fault, NoValueError
 from cmdx.outcome import State, Status, Stop
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
+    from weakref import ref
 
     from cmdx.context import Context
     from cmdx.outcome import Outcome
+    from cmdx.invocation import Invocation
     from cmdx.task import Task
     from cmdx.validation import Errors
 
@@ -46,44 +56,39 @@ class Attempt(NamedTuple):
     rule: str | None
     """The name of the retry rule that had it tried again."""
 
+    @classmethod
+    def _made(cls, fields: tuple[Any, ...]) -> Attempt:
+        # A jitter may ask for less than nothing; the next one is told so as it is.
+        start, duration, error, pause, rule = fields
+        waited = None if pause is None else max(pause, 0.0)
+        return cls(start, duration, error, waited, rule)
+
 
 class Record:
     """What became of one run; filled in while the lifecycle goes on."""
 
-    __slots__ = ("attempts", "index", "outcome", "rollback_error", "stopped", "task", "value")
+    stopped: Stop | None = Stop.SUCCESS
+    attempts: Sequence[tuple[Any, ...]] = ()
+    rollback_error: BaseException | None = None
+    index: int | None = None
+    reading: ref[Result[Any]] | None = None
 
-    def __init__(
-        self,
-        task: Task[Any],
-        outcome: Outcome,
-        value: Any = None,
-        stopped: Stop | None = None,
-        attempts: tuple[Attempt, ...] = (),
-    ) -> None:
+    def __init__(self, task: Invocation, outcome: Outcome, value: Any) -> None:
         self.task = task
         self.outcome = outcome
         self.value = value
-        self.stopped = stopped
-        self.attempts = attempts
-        self.rollback_error: BaseException | None = None
-        self.index = 0
 
     def _replaced_by_(self, other: Record) -> Record:
         """Return this record with the outcome of another."""
-        attempts, stopped = self.attempts, self.stopped
-        record = Record(self.task, other.outcome, other.value, stopped, attempts)
+        record = Record(self.task, other.outcome, other.value)
+        record.stopped = self.stopped
+        record.attempts = self.attempts
         record.rollback_error = self.rollback_error
         return record
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave behind what users hung on the task; it may not be picklable."""
-        state = {name: getattr(self, name) for name in self.__slots__}
-        return state | {"task": self.task._detached_()}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """Take the state up again."""
-        for name, value in state.items():
-            setattr(self, name, value)
+        return self.__dict__ | {"task": self.task._detached_(), "reading": None}
 
 
 class Result(Generic[V_co]):
@@ -104,7 +109,7 @@ class Result(Generic[V_co]):
     @property
     def task(self) -> type[Task[V_co]]:
         """The class that was run."""
-        return type(self._record.task)
+        return cast("type[Task[V_co]]", type(self._record.task))
 
     @property
     def type(self) -> str:
@@ -289,7 +294,7 @@ class Result(Generic[V_co]):
     @property
     def attempts(self) -> tuple[Attempt, ...]:
         """Each call of ``work``; empty when there was one, and it was clean."""
-        return self._record.attempts
+        return tuple(map(Attempt._made, self._record.attempts))
 
     @property
     def stopped(self) -> Stop | None:
@@ -332,7 +337,11 @@ class Result(Generic[V_co]):
     def chain(self) -> Chain:
         """The results of the root run this one belongs to."""
         if self._chain is None:
-            self._chain = Chain.of(self._record, self)
+            task = self._record.task
+            if task._phase_ == "running":
+                return chain_of(task)
+            self._chain = Chain()
+            self._chain.join(self)
         return self._chain
 
     @property
@@ -348,7 +357,7 @@ class Result(Generic[V_co]):
     @property
     def index(self) -> int:
         """The place in the chain; the root has 0."""
-        return self._record.index
+        return self.chain.index_of(self._record)
 
     @property
     def root(self) -> bool:
@@ -395,7 +404,9 @@ class Result(Generic[V_co]):
             "metadata": dict(self.metadata),
             "errors": self.errors.to_dict(),
             "cause": described(self.cause),
-            "origin": None if origin is None else [origin.task.__qualname__, origin.tid],
+            "origin": None
+            if origin is None
+            else [origin.task.__qualname__, origin.tid],
             "retries": self.retries,
             "retried": self.retried,
             "stopped": self.stopped and self.stopped.value,
@@ -424,7 +435,9 @@ class Result(Generic[V_co]):
         """Say in a few words what the run came to, without name and time."""
         words = []
         if self.retries:
-            words.append(f"{self.retries} {'retry' if self.retries == 1 else 'retries'}")
+            words.append(
+                f"{self.retries} {'retry' if self.retries == 1 else 'retries'}"
+            )
         if self.reason:
             words.append(self.reason)
         elif self.success and self._record.value is not None:

@@ -30,7 +30,7 @@ retriers: Registry[Retrier] = Registry("retrier")
 @retriers.register("exponential")
 def exponential(attempt: int, delay: float) -> float:
     """Double the delay each time."""
-    return delay * 2 ** min(attempt, HIGHEST_EXPONENT)
+    return delay * (1 << min(attempt, HIGHEST_EXPONENT))
 
 
 @retriers.register("half_random")

@@ -17,8 +17,8 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, TypeVar
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, TypeVar, cast
 
 import attrs
 
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Unpack
 
+    from cmdx.invocation import Invocation
+    from cmdx.registry import Registry
     from cmdx.task import Task
 
 T = TypeVar("T", bound="type[Task[Any]]")
@@ -48,6 +50,9 @@ NEVER_RETRIED = (KeyboardInterrupt, SystemExit, GeneratorExit)
 # What a retry gate and a jitter are offered.
 GATE_ARGUMENTS = 3
 JITTER_ARGUMENTS = 3
+
+# Where the fields of an attempt are.
+PAUSE, RULE = 3, 4
 
 
 @attrs.frozen
@@ -80,7 +85,7 @@ class RetryPolicy:
     """
     All rules of a class, in the order they are asked.
 
-    The options of the unnamed rule, which comes last, can be read from the policy itself.
+    The options of the unnamed rule, which is asked last, can be read from the policy.
     """
 
     rules: tuple[RetryRule, ...] = (RetryRule(),)
@@ -100,7 +105,7 @@ class RetryPolicy:
     @classmethod
     def folded(cls, declarations: Iterable[RetryDeclaration]) -> RetryPolicy:
         """Fold declarations, the farthest ancestor's first, into a policy."""
-        rules = {None: RetryRule()}
+        rules: dict[str | None, RetryRule] = {None: RetryRule()}
         for declaration in declarations:
             rule = rules.pop(declaration.rule, None) or RetryRule(declaration.rule)
             rules[declaration.rule] = rule.extended(declaration)
@@ -165,18 +170,12 @@ class Decision(NamedTuple):
     rule: str | None = None
 
 
-class Tally(NamedTuple):
-    """How often a rule has had ``work`` tried again in this run, and its last pause."""
-
-    count: int
-    previous: float | None
-
-
-GIVEN_UP = Decision(None)
 EXHAUSTED = Decision(Stop.EXHAUSTED)
 NOT_LISTED = Decision(Stop.NOT_LISTED)
 REFUSED = Decision(Stop.GATE)
-FRESH = Tally(0, None)
+
+Past = Sequence[tuple[Any, ...]]
+"""The attempts of a run so far, as the fields of ``cmdx.result.Attempt``."""
 
 
 class RulePlan:
@@ -184,11 +183,12 @@ class RulePlan:
 
     def __init__(self, cls: type[Task[Any]], rule: RetryRule) -> None:
         self.name = rule.name
-        self.exceptions = tuple(dict.fromkeys(map(_narrowed, rule.exceptions)))
+        self.catches = tuple(dict.fromkeys(map(_narrowed, rule.exceptions)))
         self.limit = rule.limit
         self.delay = rule.delay
         self.max_delay = rule.max_delay
         self.jitter = rule.jitter
+        self.at_once = Decision(None, 0.0, rule.name)
         self.gate: Ask | None = compiled_gate(
             f"retry_on of {cls.__qualname__}",
             cls,
@@ -197,32 +197,26 @@ class RulePlan:
             offered=GATE_ARGUMENTS,
         )
 
-    def decide(
-        self, task: Task[Any], error: BaseException, tallies: dict[RulePlan, Tally]
-    ) -> Decision:
-        """Decide about a listed *error*; count it if there is to be another attempt."""
-        count, previous = tallies.get(self, FRESH)
+    def decide(self, task: Invocation, error: BaseException, past: Past) -> Decision:
+        """Decide about a listed *error*; *past* are the attempts this rule has had."""
+        count = len(past)
         if count >= self.limit:
             return EXHAUSTED
         if self.gate is not None and not self.gate(task, error, count):
             return REFUSED
         if self.delay <= 0:
-            tallies[self] = Tally(count + 1, None)
-            return Decision(None, 0.0, self.name)
-        pause = self.next_pause(task, count, previous)
-        tallies[self] = Tally(count + 1, pause)
-        return Decision(None, max(pause, 0.0), self.name)
+            return self.at_once
+        previous = past[-1][PAUSE] if past else None
+        return Decision(None, self.next_pause(task, count, previous), self.name)
 
-    def next_pause(
-        self, task: Task[Any], count: int, previous: float | None
-    ) -> float:
+    def next_pause(self, task: Invocation, count: int, previous: float | None) -> float:
         """Return the seconds to wait, clamped to ``[0, max_delay]`` if there is one."""
         pause = self.delay
         if self.jitter is not None:
             pause = finite(self.jittered(task, count, previous), self.delay)
         return pause if self.max_delay is None else min(max(pause, 0), self.max_delay)
 
-    def jittered(self, task: Task[Any], count: int, previous: float | None) -> Any:
+    def jittered(self, task: Invocation, count: int, previous: float | None) -> Any:
         """Call the jitter with as much as it takes."""
         jitter = self.jitter
         if isinstance(jitter, str):
@@ -238,19 +232,21 @@ class RetryPlan:
     """The rules of one class, made ready to decide."""
 
     def __init__(self, cls: type[Task[Any]], policy: RetryPolicy) -> None:
-        self.rules = tuple(RulePlan(cls, rule) for rule in policy.rules if rule.exceptions)
-        self.catches = tuple(error for rule in self.rules for error in rule.exceptions)
+        self.rules = tuple(
+            RulePlan(cls, rule) for rule in policy.rules if rule.exceptions
+        )
+        self.catches = tuple(error for rule in self.rules for error in rule.catches)
 
-    def decide(
-        self, task: Task[Any], error: BaseException, tallies: dict[RulePlan, Tally]
-    ) -> Decision:
-        """Decide whether *task* is to be tried again; *tallies* belong to its run."""
-        if not retryable(error):
+    def decide(self, task: Invocation, error: BaseException, past: Past) -> Decision:
+        """Decide whether *task* is to be tried again after its attempts *past*."""
+        ordinary = isinstance(error, Exception) and not isinstance(error, CmdxError)
+        if not ordinary and not retryable(error):
             return NOT_LISTED
-        for rule in self.rules:
-            if isinstance(error, rule.exceptions):
-                return rule.decide(task, error, tallies)
-        return NOT_LISTED
+        if len(self.rules) == 1:
+            return self.rules[0].decide(task, error, past)
+        rule = next(rule for rule in self.rules if isinstance(error, rule.catches))
+        own = [attempt for attempt in past if attempt[RULE] == rule.name]
+        return rule.decide(task, error, own)
 
 
 def retryable(error: BaseException) -> bool:
@@ -280,14 +276,14 @@ def _narrowed(exception: type[BaseException]) -> type[BaseException]:
     return Exception if exception is BaseException else exception
 
 
-def _named_jitter(task: Task[Any], name: str) -> Callable[..., Any]:
-    registry = type(task).retriers
+def _named_jitter(task: Invocation, name: str) -> Callable[..., Any]:
+    registry: Registry[Callable[..., Any]] = type(task).retriers  # type: ignore[attr-defined]
     found = registry.find(name)
     if found is not None:
         return found
     method = getattr(task, name, None)
     if callable(method):
-        return method  # type: ignore[no-any-return]
+        return cast("Callable[..., Any]", method)
     raise UnknownEntryError("retrier", name, registry)
 
 
@@ -336,8 +332,8 @@ def _check_options(options: dict[str, Any]) -> None:
     limit = options.get("limit")
     if limit is not None and (type(limit) is not int or limit < 0):
         message = (
-            f"retry_on: limit must be a whole number of retries, 0 or more, got {limit!r}. "
-            "0 disables retrying, None restores the default of 3."
+            "retry_on: limit must be a whole number of retries, 0 or more, "
+            f"got {limit!r}. 0 disables retrying, None restores the default of 3."
         )
         raise DefinitionError(message)
     for name in ("delay", "max_delay"):
@@ -349,7 +345,9 @@ def _check_options(options: dict[str, Any]) -> None:
             )
             raise DefinitionError(message)
     jitter = options.get("jitter")
-    if jitter is not None and not (callable(jitter) or (isinstance(jitter, str) and jitter)):
+    if jitter is not None and not (
+        callable(jitter) or (isinstance(jitter, str) and jitter)
+    ):
         message = (
             "retry_on: jitter must be the name of a retrier or method, or a callable, "
             f"got {jitter!r}."
@@ -367,7 +365,7 @@ def _check_options(options: dict[str, Any]) -> None:
         if options.get(name):
             message = (
                 f"retry_on: {name} is reserved and does nothing in this version. "
-                f"Leave it out."
+                "Leave it out."
             )
             raise DefinitionError(message)
 

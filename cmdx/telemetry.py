@@ -20,7 +20,7 @@ import logging
 from inspect import iscoroutine
 from typing import TYPE_CHECKING, Any
 
-from blinker import Namespace
+from blinker import NamedSignal
 
 from cmdx.outcome import Halt
 
@@ -29,15 +29,15 @@ if TYPE_CHECKING:
 
     from blinker import Signal
 
+    from cmdx.invocation import Invocation
     from cmdx.task import Task
 
-_signals = Namespace()
 
-task_started = _signals.signal("task_started")
-task_deprecated = _signals.signal("task_deprecated")
-task_retried = _signals.signal("task_retried")
-task_rolled_back = _signals.signal("task_rolled_back")
-task_executed = _signals.signal("task_executed")
+task_started = NamedSignal("task_started")
+task_deprecated = NamedSignal("task_deprecated")
+task_retried = NamedSignal("task_retried")
+task_rolled_back = NamedSignal("task_rolled_back")
+task_executed = NamedSignal("task_executed")
 
 
 def connect(
@@ -59,7 +59,7 @@ def connect(
     return lambda: signal.disconnect(for_descendants)
 
 
-def send(signal: Signal, task: Task[Any], **payload: Any) -> None:
+def send(signal: NamedSignal, task: Invocation, **payload: Any) -> None:
     """Call the receivers of *signal*, each on its own risk."""
     if signal.is_muted:
         return
