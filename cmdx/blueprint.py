@@ -33,6 +33,7 @@ from cmdx.retry import RetryDeclaration, RetryPlan, RetryPolicy
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from cmdx.invocation import Invocation
     from cmdx.task import Task
 
 
@@ -85,8 +86,8 @@ def checked_keywords(cls: type, keywords: Keywords) -> Keywords:
     for name, value in keywords.items():
         if name not in CHECKS:
             message = (
-                f"{where} has the unknown keyword {name!r}{did_you_mean(name, CHECKS)}. "
-                f"Known are {', '.join(CHECKS)}."
+                f"{where} has the unknown keyword {name!r}"
+                f"{did_you_mean(name, CHECKS)}. Known are {', '.join(CHECKS)}."
             )
             raise DefinitionError(message)
         fits, expected = CHECKS[name]
@@ -203,7 +204,7 @@ class Plan:
         hooked = self.before or self.around or any(self.after.values())
         self.plain = not (hooked or self.deprecation or self.rolls_back)
 
-    def _correlation_id(self) -> Callable[[Task[Any]], str] | None:
+    def _correlation_id(self) -> Callable[[Invocation], str] | None:
         call = self.settings.correlation_id
         if call is None or accepted(call, 1):
             return call

@@ -149,8 +149,8 @@ def hooks_of(cls: type[Task[Any]]) -> dict[str, Hook]:
                 del hooks[name]
             elif name in hooks and not callable(getattr(cls, name, attribute)):
                 message = (
-                    f"{each.__qualname__}.{name} overrides a hook and must be callable, "
-                    f"got {attribute!r}. Use `{name} = None` to remove the hook."
+                    f"{each.__qualname__}.{name} overrides a hook and must be "
+                    f"callable, got {attribute!r}. To remove it, set {name} = None."
                 )
                 raise DefinitionError(message)
     return hooks

@@ -19,7 +19,6 @@ from cmdx.telemetry import send, task_deprecated
 if TYPE_CHECKING:
     from cmdx.gates import Ask
     from cmdx.invocation import Invocation
-    from cmdx.task import Task
 
 Deprecation: TypeAlias = str | Callable[..., Any]
 

@@ -2,14 +2,14 @@
 Everything cmdx raises.
 
     CmdxError
-    ├── DefinitionError         a declaration contradicts itself         (ValueError)
-    ├── ImplementationError     a task has no ``work``                   (NotImplementedError)
+    ├── DefinitionError         a declaration is wrong            (ValueError)
+    ├── ImplementationError     a task has no ``work``
     ├── CallbackError           an around hook did not yield exactly once
     ├── MiddlewareError         a middleware did not yield exactly once
-    ├── DeprecatedTaskError     a task that must no longer be run was run
+    ├── DeprecatedTaskError     a task was run that must not be any more
     ├── FinishedTaskError       a task was used outside its one run
-    ├── UnknownContextKey       the context has no such key              (AttributeError)
-    ├── UnknownEntryError       nobody registered that name              (LookupError)
+    ├── UnknownContextKey       the context has no such key       (AttributeError)
+    ├── UnknownEntryError       nobody registered that name       (LookupError)
     ├── NoValueError            a skipped task was asked for its value
     └── Fault                   a task failed; carries the result
 
@@ -39,13 +39,13 @@ class DefinitionError(CmdxError, ValueError):
     """A declaration is wrong or contradicts another one."""
 
 
-class ImplementationError(CmdxError, NotImplementedError):
+class ImplementationError(CmdxError):
     """A task was run that does not define ``work``."""
 
     def __init__(self, task: type[object]) -> None:
         super().__init__(
             f"{task.__qualname__} has no work(). "
-            f"Define `def work(self)` in {task.__qualname__} or a class it derives from."
+            "Define `def work(self)` in it or in a class it derives from."
         )
         self.task = task
 
@@ -106,7 +106,7 @@ class NoValueError(CmdxError):
     """The value of a skipped task was asked for."""
 
 
-class Fault(CmdxError):
+class Fault(CmdxError):  # noqa: N818 -- it is no error of the program's
     """
     A task failed on purpose, or the failure of another task was thrown on.
 

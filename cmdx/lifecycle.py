@@ -100,7 +100,7 @@ async def wrapped(task: Invocation, plan: Plan, pause: Pause) -> Result[Any]:
     return cast("Result[Any]", result)
 
 
-async def within(
+async def within(  # noqa: C901, PLR0913, PLR0917 -- one story, and hot
     wrappers: tuple[Wrapper, ...],
     depth: int,
     layer: Layer,
@@ -116,7 +116,7 @@ async def within(
     try:
         if wrapper.gate is None or wrapper.gate(task):
             generator = wrapper.call(task)
-            opening = opened(wrapper, task, generator, plan.awaits)
+            opening = opened(wrapper, task, generator, awaits=plan.awaits)
             if opening is not None:
                 await opening
     except (Halt, Exception) as error:
@@ -158,7 +158,7 @@ async def performed(task: Invocation, plan: Plan, pause: Pause) -> Result[Any]:
 async def never_performed(
     task: Invocation, plan: Plan, error: BaseException
 ) -> Result[Any]:
-    """Run the completion callbacks alone: a middleware ended the run before it began."""
+    """Run the completion callbacks alone, for a middleware ended the run early."""
     return timed(Result(await completed(task, plan, ended_by(task, error))))
 
 
@@ -199,7 +199,9 @@ async def block(task: Invocation, plan: Plan, pause: Pause) -> Record:
     return record
 
 
-async def worked(task: Invocation, plan: Plan, pause: Pause) -> Record:
+async def worked(  # noqa: C901, PLR0912 -- the loop is the story, and hot
+    task: Invocation, plan: Plan, pause: Pause
+) -> Record:
     """Call ``work``, again while the policy says so."""
     start = task._started_ if plan.plain else now()
     attempts: list[tuple[Any, ...]] = []
@@ -240,17 +242,18 @@ async def worked(task: Invocation, plan: Plan, pause: Pause) -> Record:
         task._attempt_ += 1
         if task_retried.receivers:
             announce_retry(task, failure, seconds, rule)
-        failure.__traceback__ = None  # frees what the failed attempt held on to
+        if failure is not None:  # frees what the failed attempt held on to
+            failure.__traceback__ = None
         start = end
-    if task._errors_ and record.outcome.status is Status.SUCCESS:
-        record.outcome = invalid(task)
+    if (task._errors_ or task._metadata_) and record.outcome.status is Status.SUCCESS:
+        record.outcome = reviewed(task, record.outcome)
     return record  # type: ignore[no-any-return]
 
 
 def settled(
-    task: Invocation, plan: Plan, failure: BaseException, attempts: Past
+    task: Invocation, plan: Plan, failure: Any, attempts: Past
 ) -> tuple[Record | None, float | None, str | None]:
-    """Ask the policy about *failure*: give up with a record, or pause, as a rule says."""
+    """Ask the policy about *failure*: give up with a record, or pause for a rule."""
     try:
         stopped, seconds, rule = plan.retry.decide(task, failure, attempts)
     except Halt as halt:
@@ -267,7 +270,7 @@ def settled(
 
 
 def announce_retry(
-    task: Invocation, failure: BaseException, seconds: float, rule: str | None
+    task: Invocation, failure: Any, seconds: float, rule: str | None
 ) -> None:
     """Send the signal at the start of another attempt."""
     delay = max(seconds, 0.0)
@@ -371,9 +374,12 @@ def ended(
     return record
 
 
-def invalid(task: Invocation) -> Outcome:
-    """Return the failure that the collected errors are."""
-    return Outcome(Status.FAILED, str(task._errors_), task._metadata_ or {})
+def reviewed(task: Invocation, success: Outcome) -> Outcome:
+    """Return what a success comes to with the errors and the metadata of the task."""
+    noted = task._metadata_ or {}
+    if task._errors_:
+        return Outcome(Status.FAILED, str(task._errors_), noted)
+    return Outcome(Status.SUCCESS, success.reason, noted)
 
 
 def without_our_frames(error: BaseException) -> BaseException:

@@ -26,20 +26,19 @@ FIELDS = (
 
 
 def enable_logging(renderer: Literal["console", "json"] = "console") -> None:
-    """Configure structlog so that each run writes a line, for people or for machines."""
+    """Configure structlog so that each run writes a line, for people or machines."""
     import structlog
 
     if renderer not in ("console", "json"):
         message = f'enable_logging takes "console" or "json", got {renderer!r}.'
         raise DefinitionError(message)
-    console = renderer == "console"
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.dev.ConsoleRenderer()
-            if console
+            if renderer == "console"
             else structlog.processors.JSONRenderer(default=repr),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),

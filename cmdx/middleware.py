@@ -81,9 +81,9 @@ def _checked(call: Any) -> Callable[..., Any]:
 
 
 def opened(
-    wrapper: Wrapper, task: Invocation, generator: Any, awaits: bool
+    wrapper: Wrapper, task: Invocation, generator: Any, *, awaits: bool
 ) -> Awaitable[None] | None:
-    """Take *generator* to its ``yield``; return what is to be awaited for it, if any."""
+    """Take *generator* to its ``yield``; return what is to be awaited for it."""
     if hasattr(generator, "__anext__") and awaits:
         return _aopened(wrapper, task, generator)
     if hasattr(generator, "__next__"):

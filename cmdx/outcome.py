@@ -11,9 +11,8 @@ import attrs
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from cmdx.result import Result
     from cmdx.invocation import Invocation
-    from cmdx.task import Task
+    from cmdx.result import Result
 
 
 class Status(StrEnum):

@@ -32,7 +32,7 @@ class Registry(Generic[T]):
     def register(self, name: str) -> Callable[[T], T]: ...
     def register(self, name: str, entry: T | None = None) -> Any:
         """Give *entry* a name; without one, return a decorator that does."""
-        if not (name and isinstance(name, str)):
+        if not name or type(name) is not str:
             message = (
                 f"a {self.kind} needs a name, got {name!r}. "
                 f"Give it as text: {self.kind}s.register('name', ...)."

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from weakref import ref
 
     from cmdx.context import Context
-    from cmdx.outcome import Outcome
     from cmdx.invocation import Invocation
+    from cmdx.outcome import Outcome
     from cmdx.task import Task
     from cmdx.validation import Errors
 
@@ -215,7 +215,7 @@ class Result(Generic[V_co]):
                 "Ask for .success first, or use .value_or(default)."
             )
             raise NoValueError(message)
-        self._raise(self._fault())
+        return self._raise(self._fault())
 
     def value_or(self, default: D) -> V_co | D:
         """Return what ``work`` returned, or *default*."""
@@ -229,7 +229,7 @@ class Result(Generic[V_co]):
         """
         if not self.failed:
             return self
-        self._raise(self._fault() if self.cause is None else self.cause)
+        return self._raise(self._fault() if self.cause is None else self.cause)
 
     def _raise(self, error: BaseException) -> NoReturn:
         # The traceback of the error will hold this frame: were the frame still to

@@ -85,7 +85,7 @@ def equal_jitter(attempt: int, delay: float, *, max_delay: float | None) -> floa
 
 def _capped_growth(attempt: int, delay: float, max_delay: float | None) -> float:
     # Clamped before the draw: clamped after it, jitter would die at the cap.
-    growth = exponential(attempt, delay)
+    growth: float = exponential(attempt, delay)
     return growth if max_delay is None else min(growth, max_delay)
 
 

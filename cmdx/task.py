@@ -7,7 +7,6 @@ decorators how it is run, and class keywords what it is.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -16,6 +15,7 @@ from typing import (
     NoReturn,
     ParamSpec,
     TypeVar,
+    cast,
     dataclass_transform,
     overload,
 )
@@ -31,6 +31,7 @@ from cmdx.registry import Registry
 from cmdx.retriers import retriers as global_retriers
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Unpack
 
     from cmdx.blueprint import Keywords
@@ -81,12 +82,13 @@ class Task(Invocation, Generic[V_co]):
     _keywords_: ClassVar[Keywords] = {}
 
     def __init_subclass__(cls, **keywords: Unpack[Keywords]) -> None:
-        """Check what can be checked now; the rest is done when the class is first used."""
+        """Check what can be checked now; the rest when the class is first used."""
         super().__init_subclass__()
         if "__init__" in vars(cls):
             message = (
-                f"{cls.__qualname__} defines __init__, which is never called by execute. "
-                "Declare inputs as annotations; prepare things in a @before_execution hook."
+                f"{cls.__qualname__} defines __init__, which execute never calls. "
+                "Declare inputs as annotations; prepare things in a hook such as "
+                "@before_execution."
             )
             raise DefinitionError(message)
         cls._keywords_ = checked_keywords(cls, keywords)
@@ -200,7 +202,7 @@ def _own_fault(cls: type[Task[Any]]) -> type[exceptions.Fault]:
         "__module__": cls.__module__,
         "__qualname__": f"{cls.__qualname__}.Fault",
     }
-    return type("Fault", tuple(dict.fromkeys(bases)), names)
+    return cast("type[exceptions.Fault]", type("Fault", tuple(bases), names))
 
 
 def _refuse_to_await(cls: type[Task[Any]]) -> NoReturn:

@@ -1,0 +1,7 @@
+"""``python -m cmdx``."""
+
+import sys
+
+from cmdx.cli import main
+
+sys.exit(main())

@@ -1,0 +1,111 @@
+"""
+``python -m cmdx demo``: a web shop with a bad day.
+
+The carrier answers at the third call, there is no voucher, and the card is declined.
+"""
+
+from __future__ import annotations
+
+from time import sleep
+from typing import TYPE_CHECKING, Any
+
+from cmdx import Task, retry_on
+
+if TYPE_CHECKING:
+    from cmdx import Attempt, Result
+
+
+@retry_on(ConnectionError, limit=3, delay=0.05, jitter="exponential")
+class QuoteShipping(Task[str]):
+    """Ask the carrier for its price; it is hard to reach."""
+
+    def work(self) -> str:
+        """Get no answer twice, then one."""
+        sleep(0.01)
+        if self.attempt < 2:  # noqa: PLR2004 -- the third call is answered
+            message = "the carrier does not answer"
+            raise ConnectionError(message)
+        return "4.90 EUR"
+
+
+class ApplyVoucher(Task[None]):
+    """Take the voucher off the price."""
+
+    def work(self) -> None:
+        """Have nothing to do without a voucher."""
+        if "voucher" not in self.context:
+            self.skip("no voucher given")
+
+
+class ChargeCard(Task[None]):
+    """Charge the customer."""
+
+    def work(self) -> None:
+        """Be declined."""
+        sleep(0.02)
+        self.fail("card declined", code="insufficient_funds")
+
+
+class ReserveStock(Task[int]):
+    """Put the goods aside."""
+
+    def work(self) -> int:
+        """Reserve each item of the cart."""
+        sleep(0.005)
+        self.context.reserved = list(self.context.cart)
+        return len(self.context.reserved)
+
+
+class Checkout(Task[None]):
+    """Turn a cart into an order."""
+
+    def work(self) -> None:
+        """Run the steps on one context, and fail as the first of them that does."""
+        for step in (ReserveStock, QuoteShipping, ApplyVoucher, ChargeCard):
+            self.throw(step.execute(self))
+
+    def rollback(self) -> None:
+        """Put the goods back."""
+        self.context.reserved.clear()
+
+
+def show() -> None:
+    """Run the tasks and print what became of them."""
+    quote = QuoteShipping.execute()
+    _headline("A flaky task is tried again")
+    print(quote.chain.tree())
+    for number, attempt in enumerate(quote.attempts):
+        print(_told(number, attempt))
+
+    skipped = ApplyVoucher.execute()
+    _headline("A task may have nothing to do")
+    print(skipped.chain.tree())
+
+    declined = ChargeCard.execute()
+    _headline("A failure is a result, not a crash")
+    print(declined.chain.tree())
+    print(f"   metadata: {dict(declined.metadata)}")
+
+    checkout = Checkout.execute(cart=["teapot", "two cups"])
+    _headline("Tasks that run tasks form a chain")
+    print(checkout.chain.tree())
+    print(f"   {_told_of_failure(checkout)}")
+
+
+def _headline(text: str) -> None:
+    print(f"\n{text}\n")
+
+
+def _told(number: int, attempt: Attempt) -> str:
+    at = f"   attempt {number} at {attempt.start * 1000:6.1f} ms"
+    if attempt.error is None:
+        return f"{at}: done"
+    waits = 0.0 if attempt.pause is None else attempt.pause * 1000
+    return f"{at}: {attempt.error}; waits {waits:.0f} ms"
+
+
+def _told_of_failure(result: Result[Any]) -> str:
+    failure = result.caused_failure
+    assert failure is not None  # noqa: S101 -- the card is always declined
+    undone = " and was rolled back" if result.rolled_back else ""
+    return f"{result.task.__name__} failed in {failure.task.__name__}{undone}"
