@@ -16,6 +16,7 @@ from cmdx.callbacks import (
     on_success,
 )
 from cmdx.chain import Chain
+from cmdx.coercion import coercions
 from cmdx.context import Context
 from cmdx.exceptions import (
     CallbackError,
@@ -30,9 +31,11 @@ from cmdx.exceptions import (
     UnknownContextKey,
     UnknownEntryError,
 )
+from cmdx.inputs import optional, private, required
 from cmdx.log import enable_logging
 from cmdx.middleware import middleware
 from cmdx.outcome import Outcome, State, Status, Stop
+from cmdx.outputs import output
 from cmdx.result import Attempt, Result
 from cmdx.retriers import retriers
 from cmdx.retry import RetryPolicy, RetryRule, retry_on
@@ -44,7 +47,7 @@ from cmdx.telemetry import (
     task_rolled_back,
     task_started,
 )
-from cmdx.validation import Errors
+from cmdx.validation import Errors, messages
 
 __all__ = [
     "Attempt",
@@ -76,7 +79,9 @@ __all__ = [
     "before_execution",
     "before_validation",
     "clock",
+    "coercions",
     "enable_logging",
+    "messages",
     "middleware",
     "on_complete",
     "on_failed",
@@ -85,6 +90,10 @@ __all__ = [
     "on_ok",
     "on_skipped",
     "on_success",
+    "optional",
+    "output",
+    "private",
+    "required",
     "retriers",
     "retry_on",
     "task_deprecated",

@@ -26,8 +26,10 @@ from cmdx.exceptions import (
     did_you_mean,
 )
 from cmdx.gates import Gate, check_gates, compiled_gate
+from cmdx.inputs import Fields, compiled_input
 from cmdx.log import level_number
 from cmdx.middleware import MiddlewareDeclaration, Wrapper
+from cmdx.outputs import compiled_output
 from cmdx.retry import RetryDeclaration, RetryPlan, RetryPolicy
 
 if TYPE_CHECKING:
@@ -87,7 +89,7 @@ def checked_keywords(cls: type, keywords: Keywords) -> Keywords:
         if name not in CHECKS:
             message = (
                 f"{where} has the unknown keyword {name!r}"
-                f"{did_you_mean(name, CHECKS)}. Known are {', '.join(CHECKS)}."
+                f"{did_you_mean(name, CHECKS)} Known are {', '.join(CHECKS)}."
             )
             raise DefinitionError(message)
         fits, expected = CHECKS[name]
@@ -133,6 +135,7 @@ class Blueprint:
 
     task: type[Task[Any]]
     settings: Settings
+    fields: Fields
     hooks: dict[str, Hook]
     middlewares: tuple[MiddlewareDeclaration, ...]
     retry_policy: RetryPolicy
@@ -150,7 +153,8 @@ class Blueprint:
                 d for d in reversed(own) if isinstance(d, MiddlewareDeclaration)
             ]
         policy = RetryPolicy.folded(declared(task, RetryDeclaration))
-        return cls(task, settings, hooks_of(task), tuple(middlewares), policy)
+        fields, hooks = Fields.of(task), hooks_of(task)
+        return cls(task, settings, fields, hooks, tuple(middlewares), policy)
 
 
 class Plan:
@@ -159,7 +163,15 @@ class Plan:
     def __init__(self, blueprint: Blueprint) -> None:
         task = blueprint.task
         self.settings = blueprint.settings
-        self.retry_policy = blueprint.retry_policy
+        self.fields = blueprint.fields
+        self.inputs = tuple(
+            compiled_input(task, each) for each in blueprint.fields.inputs.values()
+        )
+        self.outputs = tuple(
+            compiled_output(task, each) for each in blueprint.fields.outputs.values()
+        )
+        # None: a task that declares no inputs takes any keyword.
+        self.keywords = frozenset(each.shown for each in self.inputs) or None
         self.retry = RetryPlan(task, blueprint.retry_policy)
         self.before = tuple(
             hooked
@@ -201,8 +213,9 @@ class Plan:
         self.log = self.settings.log
         self.awaits = self._awaits(task)
         self.wrapped = bool(self.middlewares or self.correlation_id)
-        hooked = self.before or self.around or any(self.after.values())
-        self.plain = not (hooked or self.deprecation or self.rolls_back)
+        hooks = (self.before, self.around, self.deprecation, *self.after.values())
+        self.hooked = any(hooks)
+        self.plain = not (self.hooked or self.inputs or self.outputs or self.rolls_back)
 
     def _correlation_id(self) -> Callable[[Invocation], str] | None:
         call = self.settings.correlation_id

@@ -41,7 +41,7 @@ def command_line() -> argparse.ArgumentParser:
     demo = commands.add_parser(
         "demo",
         help="run a few tasks and print what became of them",
-        description="Run a flaky task, a skipped one, a failed one and a chain of them.",
+        description="Run a flaky task, a skipped one, a failed one, and a chain.",
     )
     demo.set_defaults(run=run_demo)
     return parser

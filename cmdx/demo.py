@@ -6,13 +6,12 @@ The carrier answers at the third call, there is no voucher, and the card is decl
 
 from __future__ import annotations
 
-from time import sleep
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from cmdx import Task, retry_on
+from cmdx import Task, clock, retry_on
 
 if TYPE_CHECKING:
-    from cmdx import Attempt, Result
+    from cmdx import Attempt
 
 
 @retry_on(ConnectionError, limit=3, delay=0.05, jitter="exponential")
@@ -21,7 +20,7 @@ class QuoteShipping(Task[str]):
 
     def work(self) -> str:
         """Get no answer twice, then one."""
-        sleep(0.01)
+        spend(0.01)
         if self.attempt < 2:  # noqa: PLR2004 -- the third call is answered
             message = "the carrier does not answer"
             raise ConnectionError(message)
@@ -42,7 +41,7 @@ class ChargeCard(Task[None]):
 
     def work(self) -> None:
         """Be declined."""
-        sleep(0.02)
+        spend(0.02)
         self.fail("card declined", code="insufficient_funds")
 
 
@@ -51,7 +50,7 @@ class ReserveStock(Task[int]):
 
     def work(self) -> int:
         """Reserve each item of the cart."""
-        sleep(0.005)
+        spend(0.005)
         self.context.reserved = list(self.context.cart)
         return len(self.context.reserved)
 
@@ -67,6 +66,11 @@ class Checkout(Task[None]):
     def rollback(self) -> None:
         """Put the goods back."""
         self.context.reserved.clear()
+
+
+def spend(seconds: float) -> None:
+    """Be busy for a while."""
+    clock.current.get().sleep(seconds)
 
 
 def show() -> None:
@@ -89,7 +93,9 @@ def show() -> None:
     checkout = Checkout.execute(cart=["teapot", "two cups"])
     _headline("Tasks that run tasks form a chain")
     print(checkout.chain.tree())
-    print(f"   {_told_of_failure(checkout)}")
+    failure = checkout.caused_failure
+    if failure is not None and checkout.rolled_back:
+        print(f"   rolled back, because {failure.task.__name__} failed")
 
 
 def _headline(text: str) -> None:
@@ -102,10 +108,3 @@ def _told(number: int, attempt: Attempt) -> str:
         return f"{at}: done"
     waits = 0.0 if attempt.pause is None else attempt.pause * 1000
     return f"{at}: {attempt.error}; waits {waits:.0f} ms"
-
-
-def _told_of_failure(result: Result[Any]) -> str:
-    failure = result.caused_failure
-    assert failure is not None  # noqa: S101 -- the card is always declined
-    undone = " and was rolled back" if result.rolled_back else ""
-    return f"{result.task.__name__} failed in {failure.task.__name__}{undone}"

@@ -75,7 +75,7 @@ class UnknownContextKey(CmdxError, AttributeError):  # noqa: N818 -- named in th
 
     def __init__(self, key: str, known: Iterable[str] = ()) -> None:
         super().__init__(
-            f"the context has no key {key!r}{did_you_mean(key, known)}. "
+            f"the context has no key {key!r}{did_you_mean(key, known)} "
             f"Set it first, or read it with context.get({key!r})."
         )
         # AttributeError has a `name` of its own, which tools use for suggestions.
@@ -91,9 +91,9 @@ class UnknownEntryError(CmdxError, LookupError):
 
     def __init__(self, kind: str, name: object, known: Iterable[str]) -> None:
         names = sorted(known)
-        suggestion = did_you_mean(name, names) if isinstance(name, str) else ""
         super().__init__(
-            f"no {kind} is called {name!r}{suggestion}; known are {', '.join(names)}. "
+            f"no {kind} is called {name!r}{did_you_mean(str(name), names)} "
+            f"Known are {', '.join(names)}. "
             f"Register it with {kind}s.register({name!r}, ...)."
         )
 
@@ -139,9 +139,9 @@ class Fault(CmdxError):  # noqa: N818 -- it is no error of the program's
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return "; did you mean 'x'?" for the nearest of *known*, or nothing."""
+    """End a sentence about *name*, with the nearest of *known* if one is near."""
     near = get_close_matches(name, list(known), n=1)
-    return f"; did you mean {near[0]!r}?" if near else ""
+    return f"; did you mean {near[0]!r}?" if near else "."
 
 
 def _rebuilt(

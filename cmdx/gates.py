@@ -80,10 +80,10 @@ def _method_asker(where: str, cls: type[Task[Any]], name: str, offered: int) -> 
     method = inspect.getattr_static(cls, name, None)
     bound = isinstance(method, staticmethod | classmethod)
     if not callable(getattr(cls, name, None)):
-        methods = [each for each in dir(cls) if callable(getattr(cls, each, None))]
+        methods = [each for each in dir(cls) if not each.startswith("_")]
         message = (
             f"{where} names {name!r}, which is no method of {cls.__qualname__}"
-            f"{did_you_mean(name, methods)}. Define it, or give a callable."
+            f"{did_you_mean(name, methods)} Define it, or give a callable."
         )
         raise DefinitionError(message)
     _check_callable(where, getattr(cls, name), offered if not bound else offered - 1)

@@ -22,7 +22,7 @@ from typing import (
 from cmdx.adhoc import RetryOptions, call_again
 from cmdx.chain import chain_of, making, new_id
 from cmdx.context import Context
-from cmdx.exceptions import FinishedTaskError
+from cmdx.exceptions import DefinitionError, FinishedTaskError, did_you_mean
 from cmdx.lifecycle import asleep, drive, sleep
 from cmdx.log import bound_logger
 from cmdx.outcome import Halt, Outcome, Status
@@ -75,6 +75,7 @@ class Invocation:
     _errors_: Errors | None = None
     _metadata_: dict[str, Any] | None = None
     _tid_: str | None = None
+    _missed_: set[str] | None = None
 
     @property
     def context(self) -> Context:
@@ -114,6 +115,17 @@ class Invocation:
     def attempt(self) -> int:
         """Which call of ``work`` this is, counted from 0."""
         return self._attempt_
+
+    def given(self, name: str) -> bool:
+        """Tell whether the caller gave the input *name*, were it with None."""
+        if name not in self._plan_.fields.inputs:
+            known = self._plan_.fields.inputs
+            message = (
+                f"{type(self).__qualname__} has no input {name!r}"
+                f"{did_you_mean(name, known)}"
+            )
+            raise DefinitionError(message)
+        return name not in (self._missed_ or ())
 
     def succeed(
         self, reason: str | None = None, /, *, value: Any = None, **metadata: Any
@@ -172,6 +184,12 @@ class Invocation:
         return cast("T", await called)
 
     # -- for the library --------------------------------------------------------
+
+    @property
+    def _absent_(self) -> set[str]:
+        if self._missed_ is None:
+            self._missed_ = set()
+        return self._missed_
 
     def _hold_(self, source: Source | None, inputs: dict[str, Any]) -> None:
         if source is not None:

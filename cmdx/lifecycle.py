@@ -26,8 +26,10 @@ from cmdx import clock, log
 from cmdx.chain import chain_of, running
 from cmdx.clock import now
 from cmdx.exceptions import CmdxError, Fault
+from cmdx.inputs import resolve
 from cmdx.middleware import closed, opened, torn_down
 from cmdx.outcome import SUCCESS, Halt, Outcome, Status, Stop
+from cmdx.outputs import verify
 from cmdx.result import Record, Result
 from cmdx.telemetry import (
     send,
@@ -68,10 +70,11 @@ async def lifecycle(task: Invocation, pause: Pause) -> Result[Any]:
     try:
         if plan.wrapped:
             result = await wrapped(task, plan, pause)
-        elif plan.plain and not task_started.receivers:
-            result = Result(await worked(task, plan, pause))
-        else:
+        elif plan.hooked or task_started.receivers:
             result = Result(await perform(task, plan, pause))
+        else:  # the shortest way to the same end
+            steps = worked if plan.plain else block
+            result = Result(await steps(task, plan, pause))
     finally:
         running.reset(token)
         task._phase_ = "finished"
@@ -192,11 +195,35 @@ async def perform(task: Invocation, plan: Plan, pause: Pause) -> Record:
 
 
 async def block(task: Invocation, plan: Plan, pause: Pause) -> Record:
-    """Do the work and what belongs to it; if it fails, roll it back."""
-    record = await worked(task, plan, pause)
+    """Resolve inputs, do the work, verify outputs; if this fails, roll it back."""
+    record = resolved(task, plan)
+    if record is None:
+        record = await worked(task, plan, pause)
+    if plan.outputs and record.outcome.status is Status.SUCCESS:
+        verified(task, plan, record)
     if plan.rolls_back and record.outcome.status is Status.FAILED:
         await roll_back(task, plan, record)
     return record
+
+
+def resolved(task: Invocation, plan: Plan) -> Record | None:
+    """Resolve the inputs; return a record if that or something before it failed."""
+    try:
+        resolve(task, plan.inputs)
+    except (Halt, Exception) as error:  # of a source, a default or a gate
+        if not keeps(task, error):
+            raise
+        return ended_by(task, error)
+    if task._errors_:
+        return ended(task, reviewed(task, SUCCESS), None)
+    return None
+
+
+def verified(task: Invocation, plan: Plan, record: Record) -> None:
+    """Fail a run that returned without setting its outputs."""
+    if record.stopped is Stop.SUCCESS:  # not after a halt
+        verify(task, plan.outputs)
+        record.outcome = reviewed(task, record.outcome)
 
 
 async def worked(  # noqa: C901, PLR0912 -- the loop is the story, and hot

@@ -302,7 +302,7 @@ def _declared(
         if keyword not in OPTIONS and keyword != "rule":
             known = (*OPTIONS, "rule")
             message = (
-                f"retry_on has no option {keyword!r}{did_you_mean(keyword, known)}. "
+                f"retry_on has no option {keyword!r}{did_you_mean(keyword, known)} "
                 f"Its options are {', '.join(known)}."
             )
             raise DefinitionError(message)

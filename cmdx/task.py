@@ -7,6 +7,7 @@ decorators how it is run, and class keywords what it is.
 
 from __future__ import annotations
 
+import inspect
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -20,13 +21,15 @@ from typing import (
     overload,
 )
 
-from cmdx import exceptions
+from cmdx import exceptions, schema
 from cmdx.blueprint import Blueprint, Plan, checked_keywords
 from cmdx.callbacks import hooks_of
 from cmdx.declarations import LAZY_PLAN
-from cmdx.exceptions import DefinitionError, ImplementationError
+from cmdx.exceptions import DefinitionError, ImplementationError, did_you_mean
+from cmdx.inputs import Fields, collect_fields, optional, private, required
 from cmdx.invocation import Invocation
 from cmdx.lifecycle import asleep, drive, lifecycle, sleep
+from cmdx.outputs import output
 from cmdx.registry import Registry
 from cmdx.retriers import retriers as global_retriers
 
@@ -64,7 +67,11 @@ class ClassPolicy:
         return Blueprint.of(cls).retry_policy
 
 
-@dataclass_transform(kw_only_default=True, eq_default=False)
+@dataclass_transform(
+    kw_only_default=True,
+    eq_default=False,
+    field_specifiers=(required, optional, output, private),
+)
 class Task(Invocation, Generic[V_co]):
     """
     A piece of business logic; each instance runs once and comes to a ``Result``.
@@ -80,6 +87,8 @@ class Task(Invocation, Generic[V_co]):
     _retriers_: ClassVar[Registry[Retrier]] = global_retriers
     _declarations_: ClassVar[tuple[object, ...]] = ()
     _keywords_: ClassVar[Keywords] = {}
+    _fields_: ClassVar[dict[str, Any]] = {}
+    _annotations_: ClassVar[dict[str, Any]] = {}
 
     def __init_subclass__(cls, **keywords: Unpack[Keywords]) -> None:
         """Check what can be checked now; the rest when the class is first used."""
@@ -95,6 +104,7 @@ class Task(Invocation, Generic[V_co]):
         cls._plan_ = LAZY_PLAN  # type: ignore[assignment]
         cls.Fault = _own_fault(cls)
         hooks_of(cls)
+        collect_fields(cls, RESERVED)
 
     def __init__(self, source: Source | None = None, /, **inputs: Any) -> None:
         self._hold_(source, inputs)
@@ -114,10 +124,13 @@ class Task(Invocation, Generic[V_co]):
     def execute(cls, source: Any = None, /, **inputs: Any) -> Any:  # pyright: ignore[reportInconsistentOverload]
         """Run the task and return its result; never raises because the task failed."""
         task = cls.__new__(cls)
+        plan = cls._plan_
+        if plan.keywords is not None and not inputs.keys() <= plan.keywords:
+            _refuse_keywords(cls, inputs)
         task._given_ = inputs
         if source is not None:
             task._share_(source, inputs)
-        if cls._plan_.awaits:
+        if plan.awaits:
             _refuse_to_await(cls)
         return drive(lifecycle(task, sleep))
 
@@ -187,6 +200,26 @@ class Task(Invocation, Generic[V_co]):
         self._claim_()
         return await lifecycle(self, asleep)
 
+    # -- the contract as data ---------------------------------------------------
+
+    @classmethod
+    def inputs_schema(cls) -> dict[str, Any]:
+        """Describe the inputs as JSON Schema."""
+        return schema.inputs_schema(Fields.of(cls))
+
+    @classmethod
+    def outputs_schema(cls) -> dict[str, Any]:
+        """Describe the outputs as JSON Schema."""
+        return schema.outputs_schema(Fields.of(cls))
+
+    @classmethod
+    def json_schema(cls) -> dict[str, Any]:
+        """Describe what callers may give as a JSON Schema 2020-12 document."""
+        head = {"$schema": schema.DIALECT, "title": cls.__name__}
+        text = inspect.getdoc(cls) if vars(cls).get("__doc__") else None
+        described = {"description": text} if text else {}
+        return {**head, **described, **cls.inputs_schema()}
+
     @classmethod
     def _compiled_(cls) -> Plan:
         if not callable(getattr(cls, "work", None)):
@@ -203,6 +236,19 @@ def _own_fault(cls: type[Task[Any]]) -> type[exceptions.Fault]:
         "__qualname__": f"{cls.__qualname__}.Fault",
     }
     return cast("type[exceptions.Fault]", type("Fault", tuple(bases), names))
+
+
+RESERVED = frozenset(dir(Task)) | {"work", "rollback"}
+
+
+def _refuse_keywords(cls: type[Task[Any]], inputs: dict[str, Any]) -> NoReturn:
+    known = sorted(cls._plan_.keywords or ())
+    name = next(each for each in inputs if each not in known)
+    message = (
+        f"{cls.__qualname__} got an unexpected input {name!r}"
+        f"{did_you_mean(name, known)} It takes {', '.join(known)}."
+    )
+    raise TypeError(message)
 
 
 def _refuse_to_await(cls: type[Task[Any]]) -> NoReturn:

@@ -1,0 +1,604 @@
+"""
+What a task takes: fields declared as annotations, resolved before ``work``.
+
+1. a class body says ``x: int``, ``x: int = 3``, ``required(...)`` or ``optional(...)``
+2. the fields of a class and its ancestors are folded into ``Input`` values
+3. each is compiled into an ``InputPlan`` when the class first runs
+4. at the start of a run ``resolve`` takes each value through
+   source → present? → default → coerce → transform → validate,
+   and collects every problem before the task fails
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Iterable
+from types import SimpleNamespace
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Literal,
+    NamedTuple,
+    TypedDict,
+    TypeVar,
+    get_origin,
+    get_type_hints,
+    overload,
+)
+
+import attrs
+
+from cmdx.arity import accepted
+from cmdx.coercion import (
+    DATED,
+    Unknown,
+    admits_none,
+    as_is,
+    by_callable,
+    coercer,
+    constrained,
+    constraints_in,
+    described,
+    to_formatted,
+    unwrapped,
+)
+from cmdx.context import MISSING
+from cmdx.exceptions import DefinitionError, did_you_mean
+from cmdx.gates import Gate, check_gates, compiled_gate
+from cmdx.outputs import Output
+from cmdx.validation import VALIDATORS, Invalid
+from cmdx.validation import by_callable as validator
+
+if TYPE_CHECKING:
+    import re
+    from collections.abc import Mapping
+    from typing import Unpack
+
+    from cmdx.coercion import Coercer
+    from cmdx.invocation import Invocation
+    from cmdx.task import Task
+    from cmdx.validation import Check
+
+T = TypeVar("T")
+
+# -- what one line says --------------------------------------------------------------
+
+
+class InputOptions(TypedDict, total=False):
+    """The options that ``required`` and ``optional`` share."""
+
+    alias: str
+    source: str | Callable[..., Any]
+    coerce: Callable[[Any], Any] | bool
+    transform: Callable[[Any], Any]
+    validate: Callable[[Any], Any] | Iterable[Callable[[Any], Any]]
+    if_: Gate | None
+    unless: Gate | None
+    description: str
+    format: str
+    presence: bool
+    absence: bool
+    gt: Any
+    ge: Any
+    lt: Any
+    le: Any
+    multiple_of: Any
+    length: int
+    min_length: int
+    max_length: int
+    pattern: str | re.Pattern[str]
+    one_of: Iterable[Any]
+    none_of: Iterable[Any]
+
+
+@attrs.frozen(eq=False)
+class Field:
+    """What ``required(...)`` or ``optional(...)`` said; stands in the class body."""
+
+    required: bool
+    default: Any = MISSING
+    factory: Callable[..., Any] | None = None
+    options: Mapping[str, Any] = attrs.field(factory=dict)
+
+    def __get__(self, task: object, cls: type | None = None) -> Field:
+        """Be readable on the class alone; a task has the value once it is resolved."""
+        if task is None:
+            return self
+        message = (
+            "this input has no value yet. Inputs are resolved before work is called."
+        )
+        raise AttributeError(message)
+
+
+class Private:
+    """What ``private()`` said: an annotation that is no field."""
+
+
+def required(**options: Unpack[InputOptions]) -> Any:
+    """Declare an input that must be given."""
+    for name in ("default", "factory"):
+        if name in options:
+            message = (
+                f"required() takes no {name}: an input with a {name} need not be "
+                f"given. Use optional({name}=...)."
+            )
+            raise DefinitionError(message)
+    return Field(required=True, options=_checked("required", options))
+
+
+@overload
+def optional(*, default: T, **options: Unpack[InputOptions]) -> T: ...
+@overload
+def optional(*, factory: Callable[[], T], **options: Unpack[InputOptions]) -> T: ...
+def optional(
+    *, default: Any = MISSING, factory: Any = None, **options: Unpack[InputOptions]
+) -> Any:
+    """Declare an input that takes *default*, or what *factory* makes, if not given."""
+    if (default is MISSING) == (factory is None):
+        message = (
+            "optional() needs a value for when nothing is given. "
+            "Give either default=... or factory=..., such as factory=list."
+        )
+        raise DefinitionError(message)
+    if factory is not None and not callable(factory):
+        message = f"optional(): factory must be callable, got {factory!r}."
+        raise DefinitionError(message)
+    _refuse_mutable("optional()", default)
+    return Field(
+        required=False,
+        default=default,
+        factory=factory,
+        options=_checked("optional", options),
+    )
+
+
+def private(*, init: Literal[False] = False) -> Any:
+    """Mark an annotation that is no field; *init* is for type checkers alone."""
+    if init is not False:
+        message = "private(): a caller cannot give it. Leave init out."
+        raise DefinitionError(message)
+    return Private()
+
+
+def _checked(where: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    known = tuple(InputOptions.__annotations__)
+    for name in options:
+        if name not in known:
+            message = (
+                f"{where}() has no option {name!r}{did_you_mean(name, known)} "
+                f"Its options are {', '.join(known)}."
+            )
+            raise DefinitionError(message)
+    check_gates(
+        f"{where}()",
+        offered=1,
+        if_=options.get("if_"),
+        unless=options.get("unless"),
+    )
+    for name, (fits, expected) in KINDS.items():
+        if name in options and not fits(options[name]):
+            message = f"{where}(): {name} must be {expected}, got {options[name]!r}."
+            raise DefinitionError(message)
+    for name, value in options.items():
+        if name in VALIDATORS:
+            try:
+                VALIDATORS[name](value)
+            except Exception as error:
+                message = f"{where}(): {name}={value!r} is refused: {error}."
+                raise DefinitionError(message) from None
+    return dict(options)
+
+
+def _are_callables(value: Any) -> bool:
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        return callable(value)
+    return all(map(callable, value))
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and bool(value)
+
+
+KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "alias": (_is_text, "a name"),
+    "source": (
+        lambda value: callable(value) or _is_text(value),
+        "a callable or the name of a method",
+    ),
+    "coerce": (
+        lambda value: callable(value) or isinstance(value, bool),
+        "a callable, or False to take values as they are",
+    ),
+    "transform": (callable, "a callable"),
+    "validate": (_are_callables, "one callable or several"),
+    "description": (lambda value: isinstance(value, str), "text"),
+    "format": (_is_text, "a form for strptime"),
+}
+
+
+def _refuse_mutable(where: str, default: Any) -> None:
+    if type(default).__hash__ is None:
+        message = (
+            f"{where}: the default {default!r} is mutable, and runs would share it. "
+            f"Use optional(factory={type(default).__name__}) or another factory."
+        )
+        raise DefinitionError(message)
+
+
+# -- what a class says ---------------------------------------------------------------
+
+
+@attrs.frozen(eq=False)
+class Input:
+    """One input of a task, everything inherited."""
+
+    name: str
+    annotation: Any
+    field: Field
+
+    @property
+    def key(self) -> str:
+        """The name callers use."""
+        return str(self.field.options.get("alias") or self.name)
+
+    @property
+    def required(self) -> bool:
+        """Whether it must be given."""
+        return self.field.required
+
+    @property
+    def description(self) -> str:
+        """What it is, in words."""
+        return str(self.field.options.get("description", ""))
+
+
+@attrs.frozen(eq=False)
+class Fields:
+    """The inputs and outputs of a task."""
+
+    inputs: dict[str, Input]
+    outputs: dict[str, Output]
+
+    @classmethod
+    def of(cls, task: type[Task[Any]]) -> Fields:
+        """Fold the fields of *task* and its ancestors."""
+        inputs: dict[str, Input] = {}
+        outputs: dict[str, Output] = {}
+        for each in reversed(task.__mro__):
+            for name, field in vars(each).get("_fields_", {}).items():
+                if isinstance(field, Output):
+                    inputs.pop(name, None)
+                    field.annotation = _annotation(task, name)
+                    outputs[name] = field
+                elif field is None:
+                    inputs.pop(name, None)
+                    outputs.pop(name, None)
+                else:
+                    outputs.pop(name, None)
+                    inputs[name] = Input(name, _annotation(task, name), field)
+        return cls(inputs, outputs)
+
+
+def collect_fields(cls: type[Task[Any]], reserved: Iterable[str]) -> None:
+    """Note the fields in the body of *cls* and refuse what contradicts itself."""
+    own = _own_annotations(cls)
+    inherited = {
+        name
+        for each in cls.__mro__[1:]
+        for name, field in vars(each).get("_fields_", {}).items()
+        if field is not None
+    }
+    fields: dict[str, Field | Output | None] = {}
+    for name, annotation in own.items():
+        if isinstance(vars(cls).get(name), Private):
+            delattr(cls, name)
+        elif not _is_class_variable(annotation):
+            fields[name] = _field_of(cls, name, reserved)
+    for name, value in list(vars(cls).items()):
+        if name in own:
+            continue
+        if name in inherited:
+            fields[name] = _overridden(cls, name, value)
+        elif isinstance(value, Field | Output):
+            message = (
+                f"{cls.__qualname__}.{name} is a field without an annotation. "
+                f"Write `{name}: SomeType = ...`."
+            )
+            raise DefinitionError(message)
+    cls._fields_ = fields
+    cls._annotations_ = own
+    _check_aliases(cls)
+    _check_annotations(cls)
+
+
+def _field_of(
+    cls: type[Task[Any]], name: str, reserved: Iterable[str]
+) -> Field | Output:
+    value = vars(cls).get(name, MISSING)
+    where = f"{cls.__qualname__}.{name}"
+    if name in reserved:
+        message = (
+            f"{where} is named like something every task has. "
+            f"Choose another name, and give callers this one with alias={name!r}."
+        )
+        raise DefinitionError(message)
+    if name.startswith("_"):
+        message = (
+            f"{where} begins with an underscore, but callers must be able to name a "
+            f"field. Mark it as none with `{name}: ... = private()`, or rename it."
+        )
+        raise DefinitionError(message)
+    if value is MISSING:
+        return Field(required=True)
+    if isinstance(value, Field | Output):
+        return value
+    _refuse_mutable(where, value)
+    return Field(required=False, default=value)
+
+
+def _overridden(cls: type[Task[Any]], name: str, value: Any) -> Field | Output | None:
+    if value is None or isinstance(value, Field | Output):
+        return value
+    if callable(value) or isinstance(value, property | staticmethod | classmethod):
+        message = (
+            f"{cls.__qualname__}.{name} is an inherited field and cannot become a "
+            f"method. Rename the method, or remove the field with {name} = None."
+        )
+        raise DefinitionError(message)
+    _refuse_mutable(f"{cls.__qualname__}.{name}", value)
+    return Field(required=False, default=value)
+
+
+def _check_aliases(cls: type[Task[Any]]) -> None:
+    names: dict[str, str] = {}
+    for each in Fields.of(cls).inputs.values():
+        if each.key in names:
+            message = (
+                f"{cls.__qualname__}: the inputs {names[each.key]!r} and {each.name!r} "
+                f"are both given as {each.key!r}. Change one of the aliases."
+            )
+            raise DefinitionError(message)
+        names[each.key] = each.name
+
+
+def _check_annotations(cls: type[Task[Any]]) -> None:
+    for each in Fields.of(cls).inputs.values():
+        if not isinstance(each.annotation, str):  # else it names what is not there yet
+            compiled_input(cls, each)
+
+
+# -- annotations ---------------------------------------------------------------------
+
+
+def _own_annotations(cls: type[Task[Any]]) -> dict[str, Any]:
+    if sys.version_info >= (3, 14):
+        import annotationlib
+
+        form = annotationlib.Format.FORWARDREF
+        raw = annotationlib.get_annotations(cls, format=form)
+    else:
+        raw = inspect.get_annotations(cls)
+    module = vars(sys.modules.get(cls.__module__, SimpleNamespace()))
+    # The class statement may stand in a function; its names are there now, not later.
+    frame = sys._getframe(3)
+    return {
+        name: _evaluated(name, annotation, {**module, **vars(cls)}, frame.f_locals)
+        for name, annotation in raw.items()
+    }
+
+
+def _evaluated(
+    name: str, annotation: Any, names: dict[str, Any], local: Mapping[str, Any]
+) -> Any:
+    if isinstance(annotation, str) and annotation.startswith(
+        ("ClassVar", "typing.ClassVar")
+    ):
+        return ClassVar
+    holder = SimpleNamespace(__annotations__={name: annotation})
+    try:
+        hints = get_type_hints(holder, names, dict(local), include_extras=True)
+    except NameError:
+        return annotation if isinstance(annotation, str) else str(annotation)
+    except TypeError:
+        return ClassVar if _is_class_variable(annotation) else annotation
+    return hints[name]
+
+
+def _is_class_variable(annotation: Any) -> bool:
+    return annotation is ClassVar or get_origin(annotation) is ClassVar
+
+
+def _annotation(task: type[Task[Any]], name: str) -> Any:
+    """Return the annotation of a field, evaluated if its names are known by now."""
+    for each in task.__mro__:
+        annotation = vars(each).get("_annotations_", {}).get(name, MISSING)
+        if annotation is MISSING:
+            continue
+        if isinstance(annotation, str):
+            names = vars(sys.modules.get(each.__module__, SimpleNamespace()))
+            annotation = _evaluated(name, annotation, dict(names), {})
+        return annotation
+    return Any
+
+
+# -- what will be done ---------------------------------------------------------------
+
+
+class InputPlan(NamedTuple):
+    """One input made ready to be resolved."""
+
+    name: str
+    shown: str
+    key: Any
+    convert: Coercer
+    absent: Callable[[Invocation, Any], Any]
+
+
+def compiled_input(cls: type[Task[Any]], declared: Input) -> InputPlan:
+    """Make *declared* ready; refuse what cannot work."""
+    where = f"{cls.__qualname__}.{declared.name}"
+    convert = _pipeline(where, declared)
+    source = _sourced(cls, where, declared)
+    # No caller has this key, so a sourced input always takes the longer way.
+    key = declared.key if source is None else object()
+    absent = _absence(cls, where, declared, convert, source)
+    return InputPlan(declared.name, declared.key, key, convert, absent)
+
+
+def _pipeline(where: str, declared: Input) -> Coercer:
+    """Return coerce, transform and validate as one callable."""
+    options = declared.field.options
+    coerce = _coercion(where, declared)
+    transform = options.get("transform")
+    validate = options.get("validate", ())
+    checks: list[Check] = [
+        *(
+            VALIDATORS[name](value)
+            for name, value in options.items()
+            if name in VALIDATORS
+        ),
+        *map(validator, (validate,) if callable(validate) else validate),
+    ]
+    if transform is None and not checks:
+        return coerce
+
+    def convert(value: Any) -> Any:
+        made = coerce(value)
+        if transform is not None:
+            made = transform(made)
+        problems = []
+        for check in checks:
+            try:
+                check(made)
+            except Invalid as invalid:
+                problems.append(invalid)
+        if problems:
+            raise Invalid.together(problems)
+        return made
+
+    return convert
+
+
+def _coercion(where: str, declared: Input) -> Coercer:
+    options = declared.field.options
+    annotation, coerce = declared.annotation, options.get("coerce")
+    if callable(coerce):
+        checks = constraints_in(annotation)
+        return constrained(by_callable(coerce), checks)
+    if coerce is False:
+        return constrained(as_is, constraints_in(annotation))
+    kind = unwrapped(annotation)
+    if "format" in options:
+        if kind not in DATED:
+            message = (
+                f"{where}: format is for date, datetime and time, "
+                f"not for {described(kind)}."
+            )
+            raise DefinitionError(message)
+        return to_formatted(kind, options["format"])
+    try:
+        return coercer(annotation)
+    except Unknown as unknown:
+        name = described(unknown.annotation)
+        message = (
+            f"{where}: nobody knows how to make a {name} of what callers give. "
+            f"Give coerce=..., register one with cmdx.coercions.register({name}, ...), "
+            "or take values as they are with coerce=False."
+        )
+        raise DefinitionError(message) from None
+
+
+def _sourced(
+    cls: type[Task[Any]], where: str, declared: Input
+) -> Callable[[Invocation], Any] | None:
+    source = declared.field.options.get("source")
+    if isinstance(source, str):
+        if not callable(getattr(cls, source, None)):
+            message = (
+                f"{where}: source names {source!r}, which is no method of "
+                f"{cls.__qualname__}. Define it, or give a callable."
+            )
+            raise DefinitionError(message)
+        return lambda task: getattr(task, source)()
+    if source is None or accepted(source, 1):
+        return source
+    return lambda _: source()
+
+
+def _absence(
+    cls: type[Task[Any]],
+    where: str,
+    declared: Input,
+    convert: Coercer,
+    source: Callable[[Invocation], Any] | None,
+) -> Callable[[Invocation, Any], Any]:
+    """Return what deals with an input that was not given, is None, or has a source."""
+    field = declared.field
+    options = field.options
+    nullable = admits_none(declared.annotation)
+    must_be_present = bool(options.get("presence"))
+    gate = compiled_gate(where, cls, options.get("if_"), options.get("unless"))
+    default = _defaulted(where, declared, nullable=nullable)
+
+    def absent(task: Invocation, value: Any) -> Any:
+        if source is not None:
+            value = source(task)
+            if value is not None:
+                return convert(value)
+        if value is MISSING or source is not None:
+            task._absent_.add(declared.name)
+        if value is None and nullable:
+            if must_be_present:
+                raise Invalid("presence")
+            return None
+        if default is not None:
+            made = default(task)
+            return None if made is None else convert(made)
+        if gate is not None and not gate(task):
+            return None
+        raise Invalid("required" if value is MISSING else "none")
+
+    return absent
+
+
+def _defaulted(
+    where: str, declared: Input, *, nullable: bool
+) -> Callable[[Invocation], Any] | None:
+    field = declared.field
+    if field.required:
+        return None
+    factory = field.factory
+    if factory is not None:
+        return (
+            factory
+            if accepted(factory, 1) and not isinstance(factory, type)
+            else lambda _: factory()
+        )
+    if field.default is None and not nullable:
+        message = (
+            f"{where}: the default is None, which {described(declared.annotation)} "
+            "does not admit. Annotate it as `... | None`, or give another default."
+        )
+        raise DefinitionError(message)
+    return lambda _: field.default
+
+
+def resolve(task: Invocation, inputs: tuple[InputPlan, ...]) -> None:
+    """Set every input of *task*, or note every problem in its errors."""
+    context = task._context_
+    values = task._given_ if context is None else context._values
+    for name, shown, key, convert, absent in inputs:
+        try:
+            value = values.get(key, MISSING)
+            if value is MISSING or value is None:
+                value = absent(task, value)
+            else:
+                value = convert(value)
+        except Invalid as invalid:
+            task.errors.add_invalid(shown, invalid)
+        except RecursionError:
+            task.errors.add_invalid(shown, Invalid("too_deep"))
+        else:
+            setattr(task, name, value)
