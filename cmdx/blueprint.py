@@ -30,7 +30,7 @@ from cmdx.inputs import Fields, compiled_input
 from cmdx.log import level_number
 from cmdx.middleware import MiddlewareDeclaration, Wrapper
 from cmdx.outputs import compiled_output
-from cmdx.retry import RetryDeclaration, RetryPlan, RetryPolicy
+from cmdx.retry import RetryDeclaration, RetryPolicy, compiled_policy
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -172,7 +172,7 @@ class Plan:
         )
         # None: a task that declares no inputs takes any keyword.
         self.keywords = frozenset(each.shown for each in self.inputs) or None
-        self.retry = RetryPlan(task, blueprint.retry_policy)
+        self.retry = compiled_policy(task, blueprint.retry_policy)
         self.before = tuple(
             hooked
             for event in BEFORE
@@ -215,7 +215,7 @@ class Plan:
         self.wrapped = bool(self.middlewares or self.correlation_id)
         hooks = (self.before, self.around, self.deprecation, *self.after.values())
         self.hooked = any(hooks)
-        self.plain = not (self.hooked or self.inputs or self.outputs or self.rolls_back)
+        self.fielded = bool(self.inputs or self.outputs or self.rolls_back)
 
     def _correlation_id(self) -> Callable[[Invocation], str] | None:
         call = self.settings.correlation_id

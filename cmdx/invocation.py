@@ -74,6 +74,7 @@ class Invocation:
     _context_: Context | None = None
     _errors_: Errors | None = None
     _metadata_: dict[str, Any] | None = None
+    _noted_: bool = False
     _tid_: str | None = None
     _missed_: set[str] | None = None
 
@@ -89,6 +90,7 @@ class Invocation:
         """The problems found so far; any left after ``work`` fail the task."""
         if self._errors_ is None:
             self._errors_ = Errors()
+            self._noted_ = True
         return self._errors_
 
     @property
@@ -96,6 +98,7 @@ class Invocation:
         """What is to be noted on the result."""
         if self._metadata_ is None:
             self._metadata_ = {}
+            self._noted_ = True
         return self._metadata_
 
     @property
@@ -191,10 +194,20 @@ class Invocation:
             self._missed_ = set()
         return self._missed_
 
-    def _hold_(self, source: Source | None, inputs: dict[str, Any]) -> None:
+    def _hold_(self, plan: Plan, source: Source | None, inputs: dict[str, Any]) -> None:
+        if plan.keywords is not None and not inputs.keys() <= plan.keywords:
+            self._refuse_keywords_(inputs, sorted(plan.keywords))
         if source is not None:
             self._share_(source, inputs)
         self._given_ = inputs
+
+    def _refuse_keywords_(self, inputs: dict[str, Any], known: list[str]) -> NoReturn:
+        name = next(each for each in inputs if each not in known)
+        message = (
+            f"{type(self).__qualname__} got an unexpected input {name!r}"
+            f"{did_you_mean(name, known)} It takes {', '.join(known)}."
+        )
+        raise TypeError(message)
 
     def _share_(self, source: object, inputs: dict[str, Any]) -> None:
         if isinstance(source, Invocation | Result):

@@ -19,6 +19,7 @@ Whatever user code raises becomes the outcome; see ``ended_by`` for what does no
 
 from __future__ import annotations
 
+from sys import modules
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
@@ -44,19 +45,16 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from cmdx.blueprint import Plan
-    from cmdx.callbacks import Hooked
     from cmdx.invocation import Invocation
     from cmdx.middleware import Wrapper
-    from cmdx.retry import Past
 
     Pause = Callable[[float], Awaitable[None]]
 
 T = TypeVar("T")
 
 
-async def lifecycle(task: Invocation, pause: Pause) -> Result[Any]:
+async def lifecycle(task: Invocation, plan: Plan, pause: Pause) -> Result[Any]:
     """Take *task* from its inputs to its result."""
-    plan: Plan = task._plan_
     parent = running.get()
     if parent is not None and parent._phase_ == "running":
         task._parent_ = parent
@@ -73,7 +71,7 @@ async def lifecycle(task: Invocation, pause: Pause) -> Result[Any]:
         elif plan.hooked or task_started.receivers:
             result = Result(await perform(task, plan, pause))
         else:  # the shortest way to the same end
-            steps = worked if plan.plain else block
+            steps = block if plan.fielded else worked
             result = Result(await steps(task, plan, pause))
     finally:
         running.reset(token)
@@ -85,7 +83,7 @@ async def lifecycle(task: Invocation, pause: Pause) -> Result[Any]:
         chain.join(result)
     if task_executed.receivers:
         send(task_executed, task, result=result)
-    if plan.log and log.wanted():
+    if plan.log and "structlog" in modules and log.wanted():
         log.log_result(result)
     return result
 
@@ -99,49 +97,48 @@ async def wrapped(task: Invocation, plan: Plan, pause: Pause) -> Result[Any]:
         if not keeps(task, error):
             raise
         return await never_performed(task, plan, error)
-    result = await within(plan.middlewares, 0, MIDDLEWARES, task, plan, pause)
+    result = await within(plan.middlewares, MIDDLEWARES, task, plan, pause)
     return cast("Result[Any]", result)
 
 
-async def within(  # noqa: C901, PLR0913, PLR0917 -- one story, and hot
+async def within(  # noqa: C901 -- one story
     wrappers: tuple[Wrapper, ...],
-    depth: int,
     layer: Layer,
     task: Invocation,
     plan: Plan,
     pause: Pause,
 ) -> Any:
-    """Run the wrapper at *depth* around everything further in."""
-    if depth == len(wrappers):
-        return await layer.inner(task, plan, pause)
-    wrapper = wrappers[depth]
-    generator = None
+    """Open *wrappers* from the outermost in, do what is inside, and close them."""
+    entered: list[tuple[Wrapper, Any]] = []
+    inside: Any = None
     try:
-        if wrapper.gate is None or wrapper.gate(task):
-            generator = wrapper.call(task)
-            opening = opened(wrapper, task, generator, awaits=plan.awaits)
-            if opening is not None:
-                await opening
-    except (Halt, Exception) as error:
-        if not keeps(task, error):
-            raise
-        return await layer.cut_short(task, plan, error)
-    try:
-        inside = await within(wrappers, depth + 1, layer, task, plan, pause)
+        try:
+            for wrapper in wrappers:
+                if wrapper.gate is None or wrapper.gate(task):
+                    generator = wrapper.call(task)
+                    opening = opened(wrapper, task, generator, awaits=plan.awaits)
+                    if opening is not None:
+                        await opening
+                    entered.append((wrapper, generator))
+        except (Halt, Exception) as error:
+            if not keeps(task, error):
+                raise
+            inside = await layer.cut_short(task, plan, error)
+        if inside is None:
+            inside = await layer.inner(task, plan, pause)
+        while entered:
+            wrapper, generator = entered.pop()
+            try:
+                closing = closed(wrapper, task, generator, layer.answer(inside))
+                if closing is not None:
+                    await closing
+            except (Halt, Exception) as error:
+                if not keeps(task, error):
+                    raise
+                inside = inside._replaced_by_(ended_by(task, error))
     except BaseException as error:
-        if generator is not None:
-            await torn_down(generator, error)
+        await torn_down([generator for _, generator in reversed(entered)], error)
         raise
-    if generator is None:
-        return inside
-    try:
-        closing = closed(wrapper, task, generator, layer.answer(inside))
-        if closing is not None:
-            await closing
-    except (Halt, Exception) as error:
-        if not keeps(task, error):
-            raise
-        return inside._replaced_by_(ended_by(task, error))
     return inside
 
 
@@ -179,14 +176,16 @@ async def perform(task: Invocation, plan: Plan, pause: Pause) -> Record:
             send(task_started, task)
         if plan.deprecation is not None:
             plan.deprecation(task)
-        for hooked in plan.before:
-            done = called(hooked, task, SUCCESS)
-            if plan.awaits and type(done) is CoroutineType:
-                await done
+        for name, gate, _ in plan.before:
+            if gate is None or gate(task):
+                done = getattr(task, name)()
+                if plan.awaits and type(done) is CoroutineType:
+                    await done
         if plan.around:
-            record = await within(plan.around, 0, AROUND, task, plan, pause)
+            record = await within(plan.around, AROUND, task, plan, pause)
         else:
-            record = await block(task, plan, pause)
+            steps = block if plan.fielded or task._noted_ else worked
+            record = await steps(task, plan, pause)
     except (Halt, Exception) as error:
         if not keeps(task, error):
             raise
@@ -230,7 +229,7 @@ async def worked(  # noqa: C901, PLR0912 -- the loop is the story, and hot
     task: Invocation, plan: Plan, pause: Pause
 ) -> Record:
     """Call ``work``, again while the policy says so."""
-    start = task._started_ if plan.plain else now()
+    start = now() if plan.hooked or plan.fielded else task._started_
     attempts: list[tuple[Any, ...]] = []
     while True:
         record: Any = None  # a Record, unless a listed error was raised
@@ -254,46 +253,47 @@ async def worked(  # noqa: C901, PLR0912 -- the loop is the story, and hot
         if failure is None and not attempts:
             break
         # Outside the handlers: nothing below happens "during handling" of the failure.
-        end = now()
-        seconds: Any = None
-        rule = None
+        timer = clock.current.get()
+        end = timer.monotonic()
+        stopped = seconds = rule = None
         if record is None:
-            record, seconds, rule = settled(task, plan, failure, attempts)
+            try:
+                stopped, seconds, rule = plan.retry.decide(task, failure, attempts)
+            except (Halt, Exception) as error:  # of a gate or a jitter
+                record = replaced_by(task, error)
+            if stopped is not None:
+                record = given_up(task, failure, stopped)
         attempts.append((start - task._started_, end - start, failure, seconds, rule))
         if record is not None:
             record.attempts = attempts
             break
         if seconds > 0:
             await pause(seconds)
-            end = now()
+            end = timer.monotonic()
         task._attempt_ += 1
         if task_retried.receivers:
             announce_retry(task, failure, seconds, rule)
-        if failure is not None:  # frees what the failed attempt held on to
-            failure.__traceback__ = None
+        failure.__traceback__ = None  # frees what the failed attempt held on to
         start = end
-    if (task._errors_ or task._metadata_) and record.outcome.status is Status.SUCCESS:
+    if task._noted_ and record.outcome.status is Status.SUCCESS:
         record.outcome = reviewed(task, record.outcome)
     return record  # type: ignore[no-any-return]
 
 
-def settled(
-    task: Invocation, plan: Plan, failure: Any, attempts: Past
-) -> tuple[Record | None, float | None, str | None]:
-    """Ask the policy about *failure*: give up with a record, or pause for a rule."""
-    try:
-        stopped, seconds, rule = plan.retry.decide(task, failure, attempts)
-    except Halt as halt:
-        if halt.task is not task:
-            raise
-        return ended(task, halt.outcome, Stop.HALTED, halt.value), None, None
-    except Exception as error:  # of a gate or a jitter; it replaces the failure
-        return failed_by(task, error, Stop.NOT_LISTED), None, None
-    if stopped is None:
-        return None, seconds, rule
-    if keeps(task, failure):
-        return ended_by(task, failure, stopped), None, None
-    raise failure
+def replaced_by(task: Invocation, error: BaseException) -> Record:
+    """Return what a halt or an error makes of the run while it was decided on."""
+    if not isinstance(error, Halt):
+        return failed_by(task, error, Stop.NOT_LISTED)
+    if error.task is not task:
+        raise error
+    return ended(task, error.outcome, Stop.HALTED, error.value)
+
+
+def given_up(task: Invocation, failure: BaseException, stopped: Stop) -> Record:
+    """Return the record of a failure that is not retried, or let it escape."""
+    if not keeps(task, failure):
+        raise failure
+    return ended_by(task, failure, stopped)
 
 
 def announce_retry(
@@ -328,24 +328,17 @@ async def completed(task: Invocation, plan: Plan, record: Record) -> Record:
     """Run the completion callbacks; one that halts or raises changes the outcome."""
     outcome = record.outcome
     try:
-        for hooked in plan.after[outcome.status]:
-            done = called(hooked, task, outcome)
-            if plan.awaits and type(done) is CoroutineType:
-                await done
+        for name, gate, takes_outcome in plan.after[outcome.status]:
+            if gate is None or gate(task):
+                hook = getattr(task, name)
+                done = hook(outcome) if takes_outcome else hook()
+                if plan.awaits and type(done) is CoroutineType:
+                    await done
     except (Halt, Exception) as error:
         if not keeps(task, error):
             raise
         return record._replaced_by_(ended_by(task, error))
     return record
-
-
-def called(hooked: Hooked, task: Invocation, outcome: Outcome) -> Any:
-    """Call a hook unless its gate says no."""
-    name, gate, takes_outcome = hooked
-    if gate is not None and not gate(task):
-        return None
-    call = getattr(task, name)
-    return call(outcome) if takes_outcome else call()
 
 
 async def _ended_by(task: Invocation, _plan: Plan, error: BaseException) -> Record:

@@ -14,6 +14,7 @@ Around hooks are driven the same way; their ``yield`` evaluates to the outcome.
 from __future__ import annotations
 
 import inspect
+import sys
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import attrs
@@ -127,15 +128,19 @@ async def _aclosed(
     raise wrapper.misuse(_said(wrapper, task, TWO_YIELDS))
 
 
-async def torn_down(generator: Any, error: BaseException) -> None:
-    """Throw into the generator what no result can be made of."""
-    try:
-        if hasattr(generator, "athrow"):
-            await generator.athrow(error)
-        else:
-            generator.throw(error)
-    except (StopIteration, StopAsyncIteration):
-        return
+async def torn_down(generators: list[Any], error: BaseException) -> None:
+    """Throw into *generators* what no result can be made of, the innermost first."""
+    for generator in generators:
+        try:
+            if hasattr(generator, "__anext__"):
+                await generator.athrow(error)
+            else:
+                generator.throw(error)
+        except BaseException as raised:  # what leaves one is thrown into the next
+            if not isinstance(raised, StopIteration | StopAsyncIteration):
+                error = raised
+    if error is not sys.exception():
+        raise error
 
 
 def _said(wrapper: Wrapper, task: Invocation, what: str) -> str:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
-
-import attrs
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -44,8 +42,7 @@ class Stop(StrEnum):
     CANCELLED = "cancelled"
 
 
-@attrs.frozen(slots=False, eq=False)
-class Outcome:
+class Outcome(NamedTuple):
     """Status, reason, metadata, cause and origin of a run."""
 
     status: Status
@@ -77,6 +74,8 @@ class Halt(BaseException):
     It is no error, so it does not derive from ``Exception``:
     neither ``except Exception`` in user code nor ``retry_on(Exception)`` sees it.
     """
+
+    __slots__ = ("outcome", "task", "value")
 
     def __init__(self, task: Invocation, outcome: Outcome, value: Any) -> None:
         self.task = task

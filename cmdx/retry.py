@@ -5,8 +5,8 @@ This room decides and never sleeps.
 
 1. each ``@retry_on`` line is kept as a declaration on its class
 2. the declarations of a class and its ancestors are folded into a ``RetryPolicy``
-3. the policy of a class is compiled into a ``RetryPlan`` when the class first runs
-4. after each failure the lifecycle asks the plan for a ``Decision``
+3. the policy of a class is compiled when the class first runs
+4. after each failure the lifecycle asks what was compiled for a ``Decision``
 
 A policy has one unnamed rule, which all plain declarations add to, and a rule for each
 name given with ``rule=``. Named rules are asked first, the nearest class's and the
@@ -199,6 +199,9 @@ class RulePlan:
 
     def decide(self, task: Invocation, error: BaseException, past: Past) -> Decision:
         """Decide about a listed *error*; *past* are the attempts this rule has had."""
+        ordinary = isinstance(error, Exception) and not isinstance(error, CmdxError)
+        if not ordinary and not retryable(error):
+            return NOT_LISTED
         count = len(past)
         if count >= self.limit:
             return EXHAUSTED
@@ -228,25 +231,26 @@ class RulePlan:
         return jitter(*given)
 
 
-class RetryPlan:
-    """The rules of one class, made ready to decide."""
+class SeveralRules:
+    """The rules of one class, made ready; each counts its own attempts."""
 
-    def __init__(self, cls: type[Task[Any]], policy: RetryPolicy) -> None:
-        self.rules = tuple(
-            RulePlan(cls, rule) for rule in policy.rules if rule.exceptions
-        )
-        self.catches = tuple(error for rule in self.rules for error in rule.catches)
+    def __init__(self, rules: Sequence[RulePlan]) -> None:
+        self.rules = rules
+        self.catches = tuple(error for rule in rules for error in rule.catches)
 
     def decide(self, task: Invocation, error: BaseException, past: Past) -> Decision:
-        """Decide whether *task* is to be tried again after its attempts *past*."""
-        ordinary = isinstance(error, Exception) and not isinstance(error, CmdxError)
-        if not ordinary and not retryable(error):
-            return NOT_LISTED
-        if len(self.rules) == 1:
-            return self.rules[0].decide(task, error, past)
+        """Have the first rule that lists *error* decide."""
         rule = next(rule for rule in self.rules if isinstance(error, rule.catches))
         own = [attempt for attempt in past if attempt[RULE] == rule.name]
         return rule.decide(task, error, own)
+
+
+def compiled_policy(
+    cls: type[Task[Any]], policy: RetryPolicy
+) -> RulePlan | SeveralRules:
+    """Make *policy* ready for *cls*."""
+    rules = [RulePlan(cls, rule) for rule in policy.rules if rule.exceptions]
+    return rules[0] if len(rules) == 1 else SeveralRules(rules)
 
 
 def retryable(error: BaseException) -> bool:

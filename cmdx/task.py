@@ -25,7 +25,7 @@ from cmdx import exceptions, schema
 from cmdx.blueprint import Blueprint, Plan, checked_keywords
 from cmdx.callbacks import hooks_of
 from cmdx.declarations import LAZY_PLAN
-from cmdx.exceptions import DefinitionError, ImplementationError, did_you_mean
+from cmdx.exceptions import DefinitionError, ImplementationError
 from cmdx.inputs import Fields, collect_fields, optional, private, required
 from cmdx.invocation import Invocation
 from cmdx.lifecycle import asleep, drive, lifecycle, sleep
@@ -107,7 +107,7 @@ class Task(Invocation, Generic[V_co]):
         collect_fields(cls, RESERVED)
 
     def __init__(self, source: Source | None = None, /, **inputs: Any) -> None:
-        self._hold_(source, inputs)
+        self._hold_(self._plan_, source, inputs)
         self.__dict__.update(MISTAKEN_CALLS)
 
     # -- running ----------------------------------------------------------------
@@ -123,16 +123,11 @@ class Task(Invocation, Generic[V_co]):
     @classmethod  # type: ignore[misc]  # the keywords are those of P
     def execute(cls, source: Any = None, /, **inputs: Any) -> Any:  # pyright: ignore[reportInconsistentOverload]
         """Run the task and return its result; never raises because the task failed."""
-        task = cls.__new__(cls)
-        plan = cls._plan_
-        if plan.keywords is not None and not inputs.keys() <= plan.keywords:
-            _refuse_keywords(cls, inputs)
-        task._given_ = inputs
-        if source is not None:
-            task._share_(source, inputs)
+        task, plan = cls.__new__(cls), cls._plan_
+        task._hold_(plan, source, inputs)
         if plan.awaits:
             _refuse_to_await(cls)
-        return drive(lifecycle(task, sleep))
+        return drive(lifecycle(task, plan, sleep))
 
     @overload
     @classmethod  # pyright: ignore[reportArgumentType]
@@ -150,12 +145,12 @@ class Task(Invocation, Generic[V_co]):
         Raises the very exception that ``work`` raised, otherwise a ``Fault``,
         after the whole lifecycle is done.
         """
-        task = cls.__new__(cls)
-        task._hold_(source, inputs)
+        task, plan = cls.__new__(cls), cls._plan_
+        task._hold_(plan, source, inputs)
         task._strict_ = True
-        if cls._plan_.awaits:
+        if plan.awaits:
             _refuse_to_await(cls)
-        return drive(lifecycle(task, sleep)).or_raise()
+        return drive(lifecycle(task, plan, sleep)).or_raise()
 
     @overload
     @classmethod  # pyright: ignore[reportArgumentType]
@@ -168,9 +163,9 @@ class Task(Invocation, Generic[V_co]):
     @classmethod  # type: ignore[misc]  # the keywords are those of P
     async def aexecute(cls, source: Any = None, /, **inputs: Any) -> Any:  # pyright: ignore[reportInconsistentOverload]
         """Run the task, awaiting what is to be awaited, and return its result."""
-        task = cls.__new__(cls)
-        task._hold_(source, inputs)
-        return await lifecycle(task, asleep)
+        task, plan = cls.__new__(cls), cls._plan_
+        task._hold_(plan, source, inputs)
+        return await lifecycle(task, plan, asleep)
 
     @overload
     @classmethod  # pyright: ignore[reportArgumentType]
@@ -183,22 +178,22 @@ class Task(Invocation, Generic[V_co]):
     @classmethod  # type: ignore[misc]  # the keywords are those of P
     async def aexecute_or_raise(cls, source: Any = None, /, **inputs: Any) -> Any:  # pyright: ignore[reportInconsistentOverload]
         """Run the task as ``aexecute`` does, and raise as ``execute_or_raise`` does."""
-        task = cls.__new__(cls)
-        task._hold_(source, inputs)
+        task, plan = cls.__new__(cls), cls._plan_
+        task._hold_(plan, source, inputs)
         task._strict_ = True
-        return (await lifecycle(task, asleep)).or_raise()
+        return (await lifecycle(task, plan, asleep)).or_raise()
 
     def run(self) -> Result[V_co]:
         """Run this invocation, once."""
         if self._plan_.awaits:
             _refuse_to_await(type(self))
         self._claim_()
-        return drive(lifecycle(self, sleep))
+        return drive(lifecycle(self, self._plan_, sleep))
 
     async def arun(self) -> Result[V_co]:
         """Run this invocation, once, awaiting what is to be awaited."""
         self._claim_()
-        return await lifecycle(self, asleep)
+        return await lifecycle(self, self._plan_, asleep)
 
     # -- the contract as data ---------------------------------------------------
 
@@ -239,16 +234,6 @@ def _own_fault(cls: type[Task[Any]]) -> type[exceptions.Fault]:
 
 
 RESERVED = frozenset(dir(Task)) | {"work", "rollback"}
-
-
-def _refuse_keywords(cls: type[Task[Any]], inputs: dict[str, Any]) -> NoReturn:
-    known = sorted(cls._plan_.keywords or ())
-    name = next(each for each in inputs if each not in known)
-    message = (
-        f"{cls.__qualname__} got an unexpected input {name!r}"
-        f"{did_you_mean(name, known)} It takes {', '.join(known)}."
-    )
-    raise TypeError(message)
 
 
 def _refuse_to_await(cls: type[Task[Any]]) -> NoReturn:
