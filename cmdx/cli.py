@@ -11,6 +11,8 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
+from cmdx.inspecting import add_inspect
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -44,6 +46,7 @@ def command_line() -> argparse.ArgumentParser:
         description="Run a flaky task, a skipped one, a failed one, and a chain.",
     )
     demo.set_defaults(run=run_demo)
+    add_inspect(commands)
     return parser
 
 

@@ -23,7 +23,6 @@ from enum import Enum
 from fractions import Fraction
 from functools import partial
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import PurePath
 from types import UnionType
 from typing import (
@@ -39,7 +38,7 @@ from typing import (
 from uuid import UUID
 
 from cmdx.blueprint import Blueprint
-from cmdx.callbacks import AFTER, BEFORE, awaits
+from cmdx.callbacks import awaits
 from cmdx.coercion import Unknown, parts_of, unwrapped
 from cmdx.exceptions import did_you_mean
 from cmdx.task import Task
@@ -47,7 +46,7 @@ from cmdx.validation import VALIDATORS
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from types import ModuleType
 
     from cmdx.gates import Gate
@@ -58,16 +57,21 @@ WIDEST = 60
 """A cell longer than this is cut, except in the last column."""
 
 SECRET = re.compile(
-    r"passw|passphrase|secret|token|credential|api_?key|private_?key|auth(?!or)", re.I
+    r"passw|passphrase|secret|token|credential|api_?key|private_?key|auth(?!or)",
+    re.IGNORECASE,
 )
 PASSWORD_IN_URL = re.compile(r"(://[^/@\s]*:)[^/@\s]+(?=@)")
 HIDDEN = "(hidden)"
 PLAIN = (
-    str, bytes, int, float, complex, Decimal, Fraction, date, time, timedelta, UUID,
+    str, int, float, complex, Decimal, Fraction, date, time, timedelta, UUID,
     PurePath, type(None),
 )  # fmt: skip
 
-EVENTS = tuple(dict.fromkeys((*BEFORE, "around_execution", *sum(AFTER.values(), ()))))
+EVENTS = (
+    "before_execution", "before_validation", "around_execution", "after_execution",
+    "on_complete", "on_interrupted", "on_success", "on_skipped", "on_failed",
+    "on_ok", "on_ko",
+)  # fmt: skip
 """What can be hooked into, in the order it happens."""
 
 Row = tuple[str, ...]
@@ -109,21 +113,20 @@ def run_inspect(asked: argparse.Namespace) -> int:
 def found(target: str) -> type[Task[Any]]:
     """Return the task that *target* names, or raise ``NotFound``."""
     name, _, path = target.partition(":")
-    if not name or not path:
-        tasks = f" It has {_listed(_imported(name))}." if _is_module(name) else ""
-        message = (
-            f"{target!r} does not name a task.{tasks} "
-            f"Write module:Task, such as {name or 'shop.orders'}:ChargeCard."
-        )
+    if not name:
+        message = f"{target!r} names no module. Write it as module:Task."
         raise NotFound(message)
     module = _imported(name)
+    if not path:
+        message = f"{name} is a module with {_listed(module)}. Write {name}:Task."
+        raise NotFound(message)
     return _checked(target, module, _attribute(module, path))
 
 
 def _imported(name: str) -> ModuleType:
     if "/" in name or "\\" in name or name.endswith(".py"):
         dotted = re.sub(r"[/\\]+", ".", name.removesuffix(".py")).strip(".")
-        message = f"{name!r} is a file. Write the module instead: {dotted}:..."
+        message = f"{name} is a file. Name the module instead: {dotted}:Task."
         raise NotFound(message)
     try:
         with _here():
@@ -131,8 +134,8 @@ def _imported(name: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name and f"{name}.".startswith(f"{error.name}."):
             message = (
-                f"there is no module {error.name!r}. Check the name, and run this "
-                "where Python finds it: in its folder, or where it is installed."
+                f"there is no module {error.name!r}. Write module:Task, and run this "
+                "where Python finds the module: beside it, or where it is installed."
             )
             raise NotFound(message) from None
         raise _broken(name, error) from None
@@ -147,14 +150,6 @@ def _broken(name: str, error: BaseException) -> NotFound:
         f"the module {name!r} cannot be imported: {kind}{said and ': '}{said}. "
         f"Make `import {name}` work first."
     )
-
-
-def _is_module(name: str) -> bool:
-    try:
-        with _here():
-            return bool(name) and find_spec(name) is not None
-    except (ImportError, ValueError):
-        return False
 
 
 @contextmanager
@@ -181,7 +176,7 @@ def _attribute(module: ModuleType, path: str) -> Any:
             known = [each for each in dir(value) if not each.startswith("_")]
             message = (
                 f"{module.__name__} has no {path!r}{did_you_mean(name, known)} "
-                f"It has {_listed(module)}."
+                f"It is a module with {_listed(module)}."
             )
             raise NotFound(message) from None
     return value
@@ -191,10 +186,10 @@ def _checked(target: str, module: ModuleType, value: Any) -> type[Task[Any]]:
     if isinstance(value, type) and issubclass(value, Task):
         return value
     # Its type alone: what was named by mistake may be a secret.
-    kind = type(value).__name__
+    kind = "another class" if isinstance(value, type) else type(value).__name__
     message = (
-        f"{target} is no task but of type {kind!r}. Name a class that derives from "
-        f"cmdx.Task; {module.__name__} has {_listed(module)}."
+        f"{target} is no task, but {kind}. Name a class that derives from cmdx.Task; "
+        f"{module.__name__} is a module with {_listed(module)}."
     )
     raise NotFound(message)
 
@@ -205,7 +200,9 @@ def _listed(module: ModuleType) -> str:
         for name, value in vars(module).items()
         if isinstance(value, type) and issubclass(value, Task) and value is not Task
     ]
-    return f"the tasks {', '.join(tasks)}" if tasks else "no tasks"
+    if not tasks:
+        return "no tasks"
+    return f"the task{'s' if len(tasks) > 1 else ''} {', '.join(tasks)}"
 
 
 # -- the description -------------------------------------------------------------------
@@ -239,7 +236,7 @@ def _summary(blueprint: Blueprint) -> list[str]:
         ("deprecated", _deprecated(blueprint)),
     ]
     return [
-        task.__qualname__.rpartition("<locals>.")[2],
+        _local(task.__qualname__),
         *([_one_line(text.split("\n\n")[0])] if text else []),
         "",
         *_aligned([(name, fact) for name, fact in facts if fact]),
@@ -335,8 +332,10 @@ def _given(declared: Input) -> str:
 
 
 def _is_secret(declared: Input) -> bool:
-    empty = declared.field.default in (None, "", b"", True, False)
-    return not empty and bool(SECRET.search(f"{declared.name} {declared.key}"))
+    default = declared.field.default
+    if default is None or isinstance(default, bool) or default == "":
+        return False
+    return SECRET.search(f"{declared.name} {declared.key}") is not None
 
 
 def _outputs(blueprint: Blueprint) -> list[str]:
@@ -465,15 +464,9 @@ def _worded(metadata: Iterable[Any]) -> Iterator[str]:
 
 def _typed(annotation: Any) -> str:
     """Return *annotation* as people write it, without constraints and modules."""
-    if get_origin(annotation) is Annotated:
-        return _typed(get_args(annotation)[0])
-    if annotation in (None, type(None)):
-        return "None"
-    if annotation is ...:
-        return "..."
-    if isinstance(annotation, str):
-        return annotation
     origin, args = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return _typed(args[0])
     if origin in (Union, UnionType):
         return " | ".join(map(_typed, args))
     if origin is Literal:
@@ -482,12 +475,18 @@ def _typed(annotation: Any) -> str:
         return f"[{', '.join(map(_typed, annotation))}]"
     if origin is not None:
         return f"{_typed(origin)}[{', '.join(map(_typed, args))}]"
-    name = getattr(annotation, "__qualname__", getattr(annotation, "__name__", None))
-    return name.rpartition("<locals>.")[2] if name else _bare(str(annotation))
+    return _atom(annotation)
 
 
-def _bare(text: str) -> str:
-    return text.replace("typing.", "")
+def _atom(annotation: Any) -> str:
+    if annotation is type(None):
+        return "None"
+    if annotation is ...:
+        return "..."
+    for attribute in ("__qualname__", "__name__", "__forward_arg__"):
+        if isinstance(name := getattr(annotation, attribute, None), str):
+            return _local(name)
+    return str(annotation).replace("typing.", "")
 
 
 def _gated(if_: Gate | None, unless: Gate | None) -> str:
@@ -505,8 +504,13 @@ def _named(call: Any) -> str:
         return _named(call.func)
     name = getattr(call, "__qualname__", None)
     if not isinstance(name, str):
-        return type(call).__qualname__.rpartition("<locals>.")[2]
-    return name.rpartition("<locals>.")[2].replace("<lambda>", "a lambda")
+        return _local(type(call).__qualname__)
+    return "a lambda" if name.endswith("<lambda>") else _local(name)
+
+
+def _local(name: str) -> str:
+    """Return a qualified name without the functions it was defined in."""
+    return name.rpartition("<locals>.")[2]
 
 
 def _shown(value: Any) -> str:
@@ -533,7 +537,7 @@ def _one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-def _table(headings: Row, rows: list[Row]) -> list[str]:
+def _table(headings: Row, rows: Sequence[Row]) -> list[str]:
     """Return *rows* below *headings*, without the columns that are empty."""
     if not rows:
         return []
@@ -541,12 +545,10 @@ def _table(headings: Row, rows: list[Row]) -> list[str]:
     return _aligned([tuple(row[n] for n in kept) for row in (headings, *rows)])
 
 
-def _aligned(rows: list[Row]) -> list[str]:
+def _aligned(rows: Sequence[Row]) -> list[str]:
     rows = [(*map(_cut, row[:-1]), *row[-1:]) for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join(map(str.ljust, row, widths)).rstrip() for row in rows
-    ]
+    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
 
 
 def _cut(cell: str) -> str:

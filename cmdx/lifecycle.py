@@ -76,7 +76,9 @@ async def lifecycle(task: Invocation, plan: Plan, pause: Pause) -> Result[Any]:
     finally:
         running.reset(token)
         task._phase_ = "finished"
-        chain, task._chain_ = task._chain_, None  # a task must not hold its results
+        chain = task._chain_
+        if chain is not None:
+            task._chain_ = None  # a task must not hold its results
     task._duration_ = timer.monotonic() - started
     if chain is not None:
         result._chain = chain
@@ -255,7 +257,8 @@ async def worked(  # noqa: C901, PLR0912 -- the loop is the story, and hot
         # Outside the handlers: nothing below happens "during handling" of the failure.
         timer = clock.current.get()
         end = timer.monotonic()
-        stopped = seconds = rule = None
+        seconds: Any = None
+        stopped = rule = None
         if record is None:
             try:
                 stopped, seconds, rule = plan.retry.decide(task, failure, attempts)
