@@ -31,8 +31,10 @@ from cmdx.exceptions import (
     UnknownContextKey,
     UnknownEntryError,
 )
+from cmdx.executors import executors
 from cmdx.inputs import optional, private, required
 from cmdx.log import enable_logging
+from cmdx.merging import mergers
 from cmdx.middleware import middleware
 from cmdx.outcome import Outcome, State, Status, Stop
 from cmdx.outputs import output
@@ -48,6 +50,7 @@ from cmdx.telemetry import (
     task_started,
 )
 from cmdx.validation import Errors, messages
+from cmdx.workflow import Workflow, group, parallel, step
 
 __all__ = [
     "Attempt",
@@ -74,6 +77,7 @@ __all__ = [
     "Task",
     "UnknownContextKey",
     "UnknownEntryError",
+    "Workflow",
     "after_execution",
     "around_execution",
     "before_execution",
@@ -81,6 +85,9 @@ __all__ = [
     "clock",
     "coercions",
     "enable_logging",
+    "executors",
+    "group",
+    "mergers",
     "messages",
     "middleware",
     "on_complete",
@@ -92,10 +99,12 @@ __all__ = [
     "on_success",
     "optional",
     "output",
+    "parallel",
     "private",
     "required",
     "retriers",
     "retry_on",
+    "step",
     "task_deprecated",
     "task_executed",
     "task_retried",

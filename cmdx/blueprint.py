@@ -25,7 +25,7 @@ from cmdx.exceptions import (
     MiddlewareError,
     did_you_mean,
 )
-from cmdx.gates import Gate, check_gates, compiled_gate
+from cmdx.gates import Ask, Gate, check_gates, compiled_gate
 from cmdx.inputs import Fields, compiled_input
 from cmdx.log import level_number
 from cmdx.middleware import MiddlewareDeclaration, Wrapper
@@ -33,7 +33,7 @@ from cmdx.outputs import compiled_output
 from cmdx.retry import RetryDeclaration, RetryPolicy, compiled_policy
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Awaitable, Sequence
 
     from cmdx.invocation import Invocation
     from cmdx.task import Task
@@ -216,6 +216,9 @@ class Plan:
         hooks = (self.before, self.around, self.deprecation, *self.after.values())
         self.hooked = any(hooks)
         self.fielded = bool(self.inputs or self.outputs or self.rolls_back)
+        # Of workflows: the gates of their groups, and what is done after the steps.
+        self.gates: dict[int, Ask | None] = {}
+        self.settle: Callable[..., Awaitable[None]] | None = None
 
     def _correlation_id(self) -> Callable[[Invocation], str] | None:
         call = self.settings.correlation_id
@@ -232,4 +235,6 @@ class Plan:
         ]
         methods = (getattr(task, name, None) for name in names)
         wrappers = (wrapper.call for wrapper in (*self.around, *self.middlewares))
-        return any(awaits(call) for call in (*methods, *wrappers) if call is not None)
+        parts = any(part._plan_.awaits for part in task._parts_())
+        calls = (call for call in (*methods, *wrappers) if call is not None)
+        return parts or any(map(awaits, calls))

@@ -78,6 +78,28 @@ class Chain(Sequence["Result[Any]"]):
         """Draw who ran whom, with marks, times and reasons."""
         return drawn(self)
 
+    def to_mermaid(self) -> str:
+        """Draw who ran whom as a mermaid flowchart, coloured by status."""
+        from cmdx.pictures import chain_mermaid
+
+        return chain_mermaid(self)
+
+    def to_svg(self) -> str:
+        """Draw a timeline: a bar for each task, ticks for attempts, hatched pauses."""
+        from cmdx.pictures import chain_svg
+
+        return chain_svg(self)
+
+    def to_html(self) -> str:
+        """Return the timeline as a page of its own that needs no network."""
+        from cmdx.pictures import chain_html
+
+        return chain_html(self)
+
+    def _repr_html_(self) -> str:
+        """Show the timeline in a notebook."""
+        return self.to_svg()
+
     def __len__(self) -> int:
         """Count the results."""
         return len(self._records) + (self._root is not None)

@@ -164,7 +164,7 @@ class Context:
 
     def copy(self) -> Context:
         """Return a deep copy."""
-        return Context.around(deepcopy(self._values))
+        return Context.around(deepcopy(dict(self._values)))
 
 
 _put = object.__setattr__

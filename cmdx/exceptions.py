@@ -40,18 +40,19 @@ class DefinitionError(CmdxError, ValueError):
 
 
 class ImplementationError(CmdxError):
-    """A task was run that does not define ``work``."""
+    """A task was run that does not say what it does."""
 
-    def __init__(self, task: type[object]) -> None:
-        super().__init__(
-            f"{task.__qualname__} has no work(). "
-            "Define `def work(self)` in it or in a class it derives from."
-        )
-        self.task = task
+    def __init__(
+        self,
+        task: type[object],
+        what: str = "has no work()",
+        cure: str = "Define `def work(self)` in it or in a class it derives from.",
+    ) -> None:
+        super().__init__(f"{task.__qualname__} {what}. {cure}")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Rebuild from the task, not from the sentence."""
-        return type(self), (self.task,)
+        """Rebuild from the finished sentence."""
+        return _rebuilt, (type(self), self.args, {})
 
 
 class CallbackError(CmdxError):

@@ -57,10 +57,10 @@ WIDEST = 60
 """A cell longer than this is cut, except in the last column."""
 
 SECRET = re.compile(
-    r"passw|passphrase|secret|token|credential|api_?key|private_?key|auth(?!or)",
+    r"passw|passphrase|secret|token|credential|api_?key|private_?key|auth(?!or(?!i))",
     re.IGNORECASE,
 )
-PASSWORD_IN_URL = re.compile(r"(://[^/@\s]*:)[^/@\s]+(?=@)")
+USER_IN_URL = re.compile(r"(?<=://)[^/\s]+@")
 HIDDEN = "(hidden)"
 PLAIN = (
     str, int, float, complex, Decimal, Fraction, date, time, timedelta, UUID,
@@ -73,6 +73,8 @@ EVENTS = (
     "on_ok", "on_ko",
 )  # fmt: skip
 """What can be hooked into, in the order it happens."""
+
+QUALIFIERS = ("Required", "NotRequired", "ReadOnly", "Final")
 
 Row = tuple[str, ...]
 
@@ -433,7 +435,7 @@ def _rules(declared: Input) -> Iterator[str]:
 
 
 def _constraints(annotation: Any) -> Iterator[str]:
-    if get_origin(annotation) is Annotated:
+    if _wraps(get_origin(annotation)):
         inner, *metadata = get_args(annotation)
         yield from _constraints(inner)
         yield from _worded(metadata)
@@ -465,7 +467,7 @@ def _worded(metadata: Iterable[Any]) -> Iterator[str]:
 def _typed(annotation: Any) -> str:
     """Return *annotation* as people write it, without constraints and modules."""
     origin, args = get_origin(annotation), get_args(annotation)
-    if origin is Annotated:
+    if _wraps(origin):
         return _typed(args[0])
     if origin in (Union, UnionType):
         return " | ".join(map(_typed, args))
@@ -476,6 +478,10 @@ def _typed(annotation: Any) -> str:
     if origin is not None:
         return f"{_typed(origin)}[{', '.join(map(_typed, args))}]"
     return _atom(annotation)
+
+
+def _wraps(origin: Any) -> bool:
+    return origin is Annotated or getattr(origin, "_name", None) in QUALIFIERS
 
 
 def _atom(annotation: Any) -> str:
@@ -522,7 +528,7 @@ def _shown(value: Any) -> str:
     if isinstance(value, Mapping):
         return f"{len(value)} keys"
     if isinstance(value, PLAIN):
-        return PASSWORD_IN_URL.sub(r"\1***", repr(value))
+        return USER_IN_URL.sub("***@", repr(value))
     return f"a {type(value).__name__}"
 
 

@@ -30,11 +30,13 @@ from cmdx.result import Result
 from cmdx.validation import Errors
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
+    from collections.abc import Awaitable, Sequence
     from typing import Self
 
     from cmdx.blueprint import Plan
     from cmdx.chain import Chain
+    from cmdx.merging import Conflict
+    from cmdx.result import Record
 
 T = TypeVar("T")
 Source: TypeAlias = Union[Context, "Invocation", Result[Any], Mapping[str, Any]]
@@ -63,6 +65,7 @@ class Invocation:
     _phase_: str = "new"
     _given_: dict[str, Any]
     _strict_: bool = False
+    _awaits_: bool = False
     _parent_: Invocation | None = None
     _chain_: Chain | None = None
     _attempt_: int = 0
@@ -77,6 +80,9 @@ class Invocation:
     _noted_: bool = False
     _tid_: str | None = None
     _missed_: set[str] | None = None
+    # Of workflows: what is done and may have to be undone, and who wrote the same key.
+    _succeeded_: Sequence[Record] = ()
+    _conflicts_: tuple[Conflict, ...] = ()
 
     @property
     def context(self) -> Context:

@@ -202,6 +202,8 @@ async def block(task: Invocation, plan: Plan, pause: Pause) -> Record:
         record = await worked(task, plan, pause)
     if plan.outputs and record.outcome.status is Status.SUCCESS:
         verified(task, plan, record)
+    if plan.settle is not None:
+        await plan.settle(task, record)
     if plan.rolls_back and record.outcome.status is Status.FAILED:
         await roll_back(task, plan, record)
     return record
@@ -238,7 +240,7 @@ async def worked(  # noqa: C901, PLR0912 -- the loop is the story, and hot
         failure: Any = None  # the error that was raised, if any
         try:
             value = task.work()
-            if plan.awaits and type(value) is CoroutineType:
+            if pause is asleep and type(value) is CoroutineType:
                 value = await value
             record = Record(task, SUCCESS, value)
         except plan.retry.catches as error:

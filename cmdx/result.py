@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from cmdx.context import Context
     from cmdx.invocation import Invocation
+    from cmdx.merging import Conflict
     from cmdx.outcome import Outcome
     from cmdx.task import Task
     from cmdx.validation import Errors
@@ -70,6 +71,8 @@ class Record:
     stopped: Stop | None = Stop.SUCCESS
     attempts: Sequence[tuple[Any, ...]] = ()
     rollback_error: BaseException | None = None
+    succeeded: Sequence[Record] = ()
+    compensated: Sequence[Record] = ()
     index: int | None = None
     reading: ref[Result[Any]] | None = None
 
@@ -84,6 +87,8 @@ class Record:
         record.stopped = self.stopped
         record.attempts = self.attempts
         record.rollback_error = self.rollback_error
+        record.succeeded = self.succeeded
+        record.compensated = self.compensated
         return record
 
     def __getstate__(self) -> dict[str, Any]:
@@ -330,6 +335,16 @@ class Result(Generic[V_co]):
     def rollback_error(self) -> BaseException | None:
         """What ``rollback`` raised; the failure before it stays the outcome."""
         return self._record.rollback_error
+
+    @property
+    def compensated(self) -> tuple[Result[Any], ...]:
+        """The steps that were rolled back when this workflow failed, in that order."""
+        return tuple(map(self.chain._result, self._record.compensated))
+
+    @property
+    def conflicts(self) -> tuple[Conflict, ...]:
+        """The keys that parallel steps of this workflow wrote with different values."""
+        return self._record.task._conflicts_
 
     # -- chain ------------------------------------------------------------------
 

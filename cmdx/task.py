@@ -45,18 +45,34 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 V = TypeVar("V")
+E = TypeVar("E", bound="Callable[..., Any]")
 V_co = TypeVar("V_co", covariant=True)
 
 
-class ClassRetriers:
-    """The retriers of a class: its own, its ancestors', then the global ones."""
+class ClassRegistry(Generic[E]):
+    """A registry for each class: its own, its ancestors', then the global one."""
 
-    def __get__(self, task: object, cls: type[Task[Any]]) -> Registry[Retrier]:
+    def __init__(self, everyone: Registry[E]) -> None:
+        self.everyone = everyone
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        """Learn the name, and whose registry is the global one."""
+        self.owner, self.name = owner, name
+
+    def __get__(self, task: object, cls: type[Task[Any]]) -> Registry[E]:
         """Make the registry of *cls* when it is first asked for."""
-        if "_retriers_" not in vars(cls):
-            tasks = [each for each in cls.__mro__[1:] if issubclass(each, Task)]
-            cls._retriers_ = Registry("retrier", [each.retriers for each in tasks])
-        return cls._retriers_
+        if cls is self.owner:
+            return self.everyone
+        registries = vars(cls).get("_registries_")
+        if registries is None:
+            registries = cls._registries_ = {}
+        if self.name not in registries:
+            bases: list[Any] = [
+                base for base in cls.__mro__[1:] if issubclass(base, self.owner)
+            ]
+            ancestors = [self.__get__(None, base) for base in bases]
+            registries[self.name] = Registry(self.everyone.kind, ancestors)
+        return registries[self.name]  # type: ignore[no-any-return]
 
 
 class ClassPolicy:
@@ -80,11 +96,11 @@ class Task(Invocation, Generic[V_co]):
     """
 
     Fault: ClassVar[type[exceptions.Fault]] = exceptions.Fault
-    retriers: ClassVar[ClassRetriers] = ClassRetriers()
+    retriers: ClassVar[ClassRegistry[Retrier]] = ClassRegistry(global_retriers)
     retry_policy: ClassVar[ClassPolicy] = ClassPolicy()
 
     _plan_: ClassVar[Plan] = LAZY_PLAN  # type: ignore[assignment]
-    _retriers_: ClassVar[Registry[Retrier]] = global_retriers
+    _registries_: ClassVar[dict[str, Any]] = {}
     _declarations_: ClassVar[tuple[object, ...]] = ()
     _keywords_: ClassVar[Keywords] = {}
     _fields_: ClassVar[dict[str, Any]] = {}
@@ -165,6 +181,7 @@ class Task(Invocation, Generic[V_co]):
         """Run the task, awaiting what is to be awaited, and return its result."""
         task, plan = cls.__new__(cls), cls._plan_
         task._hold_(plan, source, inputs)
+        task._awaits_ = True
         return await lifecycle(task, plan, asleep)
 
     @overload
@@ -180,7 +197,7 @@ class Task(Invocation, Generic[V_co]):
         """Run the task as ``aexecute`` does, and raise as ``execute_or_raise`` does."""
         task, plan = cls.__new__(cls), cls._plan_
         task._hold_(plan, source, inputs)
-        task._strict_ = True
+        task._strict_ = task._awaits_ = True
         return (await lifecycle(task, plan, asleep)).or_raise()
 
     def run(self) -> Result[V_co]:
@@ -193,6 +210,7 @@ class Task(Invocation, Generic[V_co]):
     async def arun(self) -> Result[V_co]:
         """Run this invocation, once, awaiting what is to be awaited."""
         self._claim_()
+        self._awaits_ = True
         return await lifecycle(self, self._plan_, asleep)
 
     # -- the contract as data ---------------------------------------------------
@@ -214,6 +232,11 @@ class Task(Invocation, Generic[V_co]):
         text = inspect.getdoc(cls) if vars(cls).get("__doc__") else None
         described = {"description": text} if text else {}
         return {**head, **described, **cls.inputs_schema()}
+
+    @classmethod
+    def _parts_(cls) -> tuple[type[Task[Any]], ...]:
+        """Return the tasks that this one is made of."""
+        return ()
 
     @classmethod
     def _compiled_(cls) -> Plan:

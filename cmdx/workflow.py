@@ -1,0 +1,600 @@
+"""
+Workflows: tasks composed into a task.
+
+1. ``steps`` lists tasks, workflows, ``step(...)``, ``group(...)`` and ``parallel(...)``
+2. the class statement checks them and makes ``Step`` and ``Group`` values of them
+3. sequential steps share the context; parallel ones work on copies that are merged
+4. a failure stops the workflow and is thrown; a skip does not
+5. when the workflow has failed, the steps that succeeded are rolled back in reverse,
+   those of nested workflows that had already finished included
+"""
+
+from __future__ import annotations
+
+import warnings
+from contextvars import copy_context
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeVar
+
+import attrs
+
+from cmdx.exceptions import DefinitionError, ImplementationError
+from cmdx.executors import executors, pool
+from cmdx.gates import Gate, check_gates, compiled_gate
+from cmdx.inputs import Fields
+from cmdx.lifecycle import drive, roll_back
+from cmdx.merging import Merger, SiblingContext, conflicts_of, mergers
+from cmdx.outcome import Halt, Outcome, Status
+from cmdx.result import Record, Result
+from cmdx.task import ClassRegistry, Task
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from typing import Unpack
+
+    from cmdx.blueprint import Keywords, Plan
+    from cmdx.context import Context
+    from cmdx.executors import Executor
+
+V_co = TypeVar("V_co", covariant=True)
+
+OnFailure = Literal["stop", "continue"]
+
+
+# -- what is listed ------------------------------------------------------------------
+
+
+@attrs.frozen
+class Step:
+    """A task in a workflow, possibly under other names."""
+
+    task: type[Task[Any]]
+    map: Mapping[str, str] = attrs.field(factory=dict)
+    into: str | None = None
+    on_failure: OnFailure = "stop"
+
+
+@attrs.frozen
+class Group:
+    """Steps that are run one after the other, or beside each other."""
+
+    steps: tuple[Step | Group, ...]
+    if_: Gate | None = None
+    unless: Gate | None = None
+    continue_on_failure: bool = False
+    parallel: bool = False
+    workers: int | None = None
+    executor: str | Executor | None = None
+    merge: str | Merger = "last"
+
+
+def step(
+    task: type[Task[Any]],
+    /,
+    *,
+    map: Mapping[str, str] | None = None,  # noqa: A002 -- the word for it
+    into: str | None = None,
+    on_failure: OnFailure = "stop",
+) -> Step:
+    """
+    List a task under other names, or one whose failure is tolerated.
+
+    *map* gives its inputs the values of other keys of the context; *into* names the key
+    its value is put under. Either has it work on a context of its own.
+    """
+    where = "step()"
+    _check_task(where, task)
+    renames = dict(map or {})
+    if not all(isinstance(name, str) for pair in renames.items() for name in pair):
+        message = f"{where}: map must map names of inputs to keys, got {map!r}."
+        raise DefinitionError(message)
+    if into is not None and not (isinstance(into, str) and into):
+        message = f"{where}: into must be the name of a key, got {into!r}."
+        raise DefinitionError(message)
+    if on_failure not in ("stop", "continue"):
+        message = (
+            f'{where}: on_failure must be "stop" or "continue", got {on_failure!r}.'
+        )
+        raise DefinitionError(message)
+    return Step(task, renames, into, on_failure)
+
+
+def group(
+    *steps: Any,
+    if_: Gate | None = None,
+    unless: Gate | None = None,
+    continue_on_failure: bool = False,
+) -> Group:
+    """List steps that belong together: gated together, or all run before failing."""
+    check_gates("group()", offered=1, if_=if_, unless=unless)
+    listed = _listed("group()", steps)
+    return Group(listed, if_, unless, bool(continue_on_failure))
+
+
+def parallel(  # noqa: PLR0913 -- they are all optional
+    *steps: Any,
+    workers: int | None = None,
+    executor: str | Executor | None = None,
+    merge: str | Merger = "last",
+    if_: Gate | None = None,
+    unless: Gate | None = None,
+    continue_on_failure: bool = False,
+) -> Group:
+    """
+    List steps that run beside each other, each on a copy of the context.
+
+    What each wrote is merged in the order they are listed: ``"last"``, ``"deep"``,
+    ``"none"``, a registered merger, or a callable of the context and a result.
+    """
+    where = "parallel()"
+    check_gates(where, offered=1, if_=if_, unless=unless)
+    if workers is not None and (type(workers) is not int or workers < 1):
+        message = f"{where}: workers must be a whole number from 1 on, got {workers!r}."
+        raise DefinitionError(message)
+    for name, value in (("executor", executor), ("merge", merge)):
+        if value is not None and not isinstance(value, str) and not callable(value):
+            message = f"{where}: {name} must be a name or a callable, got {value!r}."
+            raise DefinitionError(message)
+    beside = tuple(map(_as_step, _listed(where, steps)))
+    return Group(
+        beside,
+        if_,
+        unless,
+        bool(continue_on_failure),
+        parallel=True,
+        workers=workers,
+        executor=executor,
+        merge=merge,
+    )
+
+
+def _listed(where: str, steps: Iterable[Any]) -> tuple[Step | Group, ...]:
+    listed = []
+    for each in steps:
+        if isinstance(each, Step | Group):
+            listed.append(each)
+        else:
+            _check_task(where, each)
+            listed.append(Step(each))
+    if not listed:
+        message = f"{where} lists no steps. Give it tasks, workflows or groups."
+        raise DefinitionError(message)
+    return tuple(listed)
+
+
+def _as_step(each: Step | Group) -> Step:
+    """Make a workflow of a group, so that it can run beside others on a context."""
+    if isinstance(each, Step):
+        return each
+    name = "Parallel" if each.parallel else "Group"
+    return Step(type(name, (Workflow,), {"steps": (each,), "__module__": __name__}))
+
+
+def _check_task(where: str, task: Any) -> None:
+    if not (isinstance(task, type) and issubclass(task, Task)):
+        message = (
+            f"{where}: a step is a task, a workflow, step(...), group(...) or "
+            f"parallel(...), got {task!r}."
+        )
+        raise DefinitionError(message)
+
+
+# -- the class -----------------------------------------------------------------------
+
+
+class Workflow(Task[V_co]):
+    """A task that runs other tasks; its value is that of the last step it ran."""
+
+    steps: ClassVar[tuple[Any, ...]] = ()
+    executors: ClassVar[ClassRegistry[Executor]] = ClassRegistry(executors)
+    mergers: ClassVar[ClassRegistry[Merger]] = ClassRegistry(mergers)
+
+    _kind_: ClassVar[str] = "Workflow"
+    _group_: ClassVar[Group] = Group(())
+
+    def __init_subclass__(cls, **keywords: Unpack[Keywords]) -> None:
+        """Check the steps as soon as the class is made."""
+        super().__init_subclass__(**keywords)
+        if "work" in vars(cls):
+            message = (
+                f"{cls.__qualname__} defines work, but the work of a workflow is its "
+                "steps. List tasks in `steps`, or derive from Task."
+            )
+            raise DefinitionError(message)
+        if "steps" in vars(cls):
+            steps = vars(cls)["steps"]
+            if not isinstance(steps, tuple | list):
+                message = f"{cls.__qualname__}.steps must be a tuple, got {steps!r}."
+                raise DefinitionError(message)
+            where = f"{cls.__qualname__}.steps"
+            cls._group_ = Group(_listed(where, steps)) if steps else Group(())
+        _warn_about_wiring(cls)
+
+    def work(self) -> Any:
+        """Run the steps."""
+        steps = run_steps(self)
+        return steps if self._awaits_ else drive(steps)
+
+    @classmethod
+    def wiring(cls) -> list[Unwired]:
+        """Name each required input of a step that nothing before it provides."""
+        inputs = Fields.of(cls).inputs.values()
+        return list(_unwired(cls._group_, {each.key for each in inputs}))
+
+    @classmethod
+    def to_mermaid(cls) -> str:
+        """Draw the steps as a mermaid flowchart."""
+        from cmdx.pictures import workflow_mermaid
+
+        return workflow_mermaid(cls)
+
+    @classmethod
+    def _parts_(cls) -> tuple[type[Task[Any]], ...]:
+        return tuple(each.task for each in _flat(cls._group_))
+
+    @classmethod
+    def _compiled_(cls) -> Plan:
+        if not cls._group_.steps:
+            raise ImplementationError(cls, "has no steps", "List tasks in `steps`.")
+        plan = super()._compiled_()
+        where = f"{cls.__qualname__}.steps"
+        plan.gates = {
+            id(each): compiled_gate(where, cls, each.if_, each.unless)
+            for each in _groups(cls._group_)
+        }
+        plan.settle = settle
+        plan.fielded = True
+        return plan
+
+
+def _flat(listed: Group) -> Iterator[Step]:
+    for each in listed.steps:
+        if isinstance(each, Step):
+            yield each
+        else:
+            yield from _flat(each)
+
+
+def _groups(listed: Group) -> Iterator[Group]:
+    yield listed
+    for each in listed.steps:
+        if isinstance(each, Group):
+            yield from _groups(each)
+
+
+# -- wiring --------------------------------------------------------------------------
+
+
+class Unwired(NamedTuple):
+    """A required input of a step that nothing provides."""
+
+    task: str
+    input: str
+
+    def __str__(self) -> str:
+        """Say what is missing."""
+        return f"{self.task} needs {self.input!r}, which nothing before it provides"
+
+
+def _unwired(listed: Group, known: set[str]) -> Iterator[Unwired]:
+    """Yield what is missing in *listed*, and add what it provides to *known*."""
+    provided: set[str] = set()
+    for each in listed.steps:
+        before = set(known) if listed.parallel else known
+        if isinstance(each, Group):
+            yield from _unwired(each, before)
+        else:
+            yield from _unwired_step(each, before)
+            before |= _provided(each)
+        provided |= before
+    known |= provided
+
+
+def _unwired_step(each: Step, known: set[str]) -> Iterator[Unwired]:
+    for declared in Fields.of(each.task).inputs.values():
+        options = declared.field.options
+        gated = options.get("if_") is not None or options.get("unless") is not None
+        if not declared.required or gated or "source" in options:
+            continue
+        key = each.map.get(declared.key, declared.key)
+        if key not in known:
+            yield Unwired(each.task.__name__, key)
+
+
+def _provided(each: Step) -> set[str]:
+    outputs = set(Fields.of(each.task).outputs)
+    if issubclass(each.task, Workflow):
+        inner: set[str] = set()
+        for _ in _unwired(each.task._group_, inner):
+            pass
+        outputs |= inner
+    if each.into is not None:
+        return {each.into}
+    return outputs
+
+
+def _warn_about_wiring(cls: type[Workflow[Any]]) -> None:
+    if not Fields.of(cls).inputs:  # it takes anything, so nobody can tell
+        return
+    for unwired in cls.wiring():
+        message = (
+            f"{cls.__qualname__}: {unwired}. Declare it as an input of the workflow, "
+            "or as an output of an earlier step."
+        )
+        warnings.warn(message, UserWarning, stacklevel=3)
+
+
+# -- running -------------------------------------------------------------------------
+
+
+async def run_steps(workflow: Workflow[Any]) -> Any:
+    """Run all steps of *workflow* and return the value of the last one."""
+    workflow._succeeded_ = []
+    try:
+        return await run_group(workflow, workflow._group_, workflow.context)
+    except (Halt, Exception):
+        raise  # the lifecycle keeps it, and settles what was done
+    except BaseException:  # cancelled: there will be no result, so settle it now
+        await undo(workflow._succeeded_)
+        workflow._succeeded_ = []
+        raise
+
+
+async def run_group(workflow: Workflow[Any], listed: Group, context: Context) -> Any:
+    """Run the steps of *listed* unless its gate says no."""
+    gate = workflow._plan_.gates[id(listed)]
+    if gate is not None and not gate(workflow):
+        return None
+    if listed.parallel:
+        return await run_beside(workflow, listed, context)
+    value = None
+    for each in listed.steps:
+        if isinstance(each, Group):
+            value = await run_group(workflow, each, context)
+            continue
+        given = renamed(each, context)
+        result = await run_step(workflow, each, given)
+        if result.failed:
+            take_failure(workflow, listed, each, result)
+            continue
+        value = result.value_or(None)
+        if result.success and given is not context:
+            take_over(each, context, result)
+    stop_if_collected(workflow, listed)
+    return value
+
+
+async def run_step(
+    workflow: Workflow[Any], each: Step, context: Context
+) -> Result[Any]:
+    """Run one step on *context*, and note a success in case it is to be undone."""
+    if workflow._awaits_:
+        result = await each.task.aexecute(context)
+    else:
+        result = each.task.execute(context)
+    if result.success:
+        note_success(workflow, result)
+    return result
+
+
+def note_success(workflow: Workflow[Any], result: Result[Any]) -> None:
+    """Remember what was done: the steps of a workflow, then the workflow itself."""
+    record = result._record
+    workflow._succeeded_ = [*workflow._succeeded_, *record.succeeded, record]
+
+
+def take_failure(
+    workflow: Workflow[Any], listed: Group, each: Step, result: Result[Any]
+) -> None:
+    """Throw the failure of a step on, collect it, or let it pass."""
+    if each.on_failure == "continue":
+        return
+    if not listed.continue_on_failure:
+        workflow.throw(result)
+    name = result.task.__name__
+    for problem in result.errors:
+        workflow.errors.add(f"{name}.{problem.key}", problem.message, problem.code)
+    if not result.errors:
+        workflow.errors.add(f"{name}.failed", result.reason or "failed", "failed")
+
+
+def stop_if_collected(workflow: Workflow[Any], listed: Group) -> None:
+    """End the workflow after a group that collected failures."""
+    if listed.continue_on_failure and workflow._errors_:
+        workflow.fail(str(workflow.errors))
+
+
+def renamed(each: Step, context: Context) -> Context:
+    """Return the context a step works on: its own, if it has other names."""
+    if not each.map and each.into is None:
+        return context
+    given = SiblingContext.of(context)
+    for name, key in each.map.items():
+        if key in context:
+            given.give(name, context[key])
+    return given
+
+
+def take_over(each: Step, context: Context, result: Result[Any]) -> None:
+    """Take the value of a renamed step, or else what it wrote."""
+    if each.into is not None:
+        context[each.into] = result.value
+        return
+    mergers.lookup("last")(context, result)
+
+
+# -- beside each other ---------------------------------------------------------------
+
+
+async def run_beside(workflow: Workflow[Any], listed: Group, context: Context) -> None:
+    """Run the steps of *listed* on copies of *context* and merge what they wrote."""
+    siblings = [
+        Sibling(each, context) for each in listed.steps if isinstance(each, Step)
+    ]
+    try:
+        if workflow._awaits_ and listed.executor in (None, "asyncio"):
+            await beside_awaited(listed, siblings)
+        else:
+            executor = workflow.executors.resolve(listed.executor or "threads")
+            await beside_executed(workflow, listed, siblings, executor)
+    finally:
+        results = [each.result for each in siblings if each.result is not None]
+        for result in results:
+            if result.success:
+                note_success(workflow, result)
+    merge(workflow, listed, context, siblings)
+    for sibling in siblings:
+        if sibling.result is not None and sibling.result.failed:
+            take_failure(workflow, listed, sibling.step, sibling.result)
+    stop_if_collected(workflow, listed)
+
+
+class Sibling:
+    """One step of a parallel group, with a context of its own."""
+
+    def __init__(self, each: Step, context: Context) -> None:
+        self.step = each
+        self.context = SiblingContext.of(context)
+        for name, key in each.map.items():
+            if key in context:
+                self.context.give(name, context[key])
+        self.result: Result[Any] | None = None
+        self.error: BaseException | None = None
+
+    def stops(self, listed: Group) -> bool:
+        """Tell whether those that have not started need not start."""
+        if self.error is not None:
+            return True
+        failed = self.result is not None and self.result.failed
+        tolerated = listed.continue_on_failure or self.step.on_failure == "continue"
+        return failed and not tolerated
+
+
+async def beside_executed(
+    workflow: Workflow[Any], listed: Group, siblings: list[Sibling], executor: Any
+) -> None:
+    """Have an executor run the siblings, each in a copy of the context variables."""
+    stopped: list[bool] = []
+
+    def run(sibling: Sibling) -> None:
+        if stopped:
+            return
+        try:
+            sibling.result = sibling.step.task.execute(sibling.context)
+        except BaseException as error:  # raised again where the workflow runs
+            sibling.error = error
+        if sibling.stops(listed):
+            stopped.append(True)
+
+    jobs = [partial(copy_context().run, run, sibling) for sibling in siblings]
+    workers = listed.workers or len(jobs)
+    if workflow._awaits_:
+        await in_thread(partial(executor, jobs, workers))
+    else:
+        executor(jobs, workers)
+    raise_first(siblings)
+
+
+async def beside_awaited(listed: Group, siblings: list[Sibling]) -> None:
+    """Run the siblings as asyncio tasks; those that do not await, in threads."""
+    import asyncio
+
+    seats = asyncio.Semaphore(listed.workers or len(siblings))
+    stopped: list[bool] = []
+
+    async def run(sibling: Sibling) -> None:
+        async with seats:
+            if stopped:
+                return
+            invocation = sibling.step.task(sibling.context)
+            try:
+                if invocation._plan_.awaits:
+                    sibling.result = await invocation.arun()
+                else:
+                    sibling.result = await in_thread(invocation.run)
+            except asyncio.CancelledError:
+                await undo_cancelled(invocation, sibling)
+                raise
+            except BaseException as error:  # raised again where the workflow runs
+                sibling.error = error
+            if sibling.stops(listed):
+                stopped.append(True)
+
+    tasks = [asyncio.create_task(run(sibling)) for sibling in siblings]
+    try:
+        await asyncio.wait(tasks)
+    except asyncio.CancelledError:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        raise
+    raise_first(siblings)
+
+
+async def in_thread(call: Callable[[], Any]) -> Any:
+    """Run *call* in a thread of the shared pool; never leave it running behind."""
+    import asyncio
+
+    future = pool().submit(copy_context().run, call)
+    waiting = asyncio.wrap_future(future)
+    try:
+        return await asyncio.shield(waiting)
+    except asyncio.CancelledError:
+        if not future.cancel():
+            await asyncio.wait([waiting])
+        raise
+
+
+async def undo_cancelled(invocation: Task[Any], sibling: Sibling) -> None:
+    """Roll back a sibling that was cancelled in the middle of its work."""
+    if invocation._plan_.rolls_back and sibling.result is None:
+        record = Record(invocation, Outcome(Status.FAILED, "cancelled"), None)
+        await roll_back(invocation, invocation._plan_, record)
+
+
+def raise_first(siblings: list[Sibling]) -> None:
+    """Raise what no result could be made of, the first one listed."""
+    for sibling in siblings:
+        if sibling.error is not None:
+            raise sibling.error
+
+
+def merge(
+    workflow: Workflow[Any], listed: Group, context: Context, siblings: list[Sibling]
+) -> None:
+    """Merge what the siblings that did not fail wrote, in the order they are listed."""
+    merger = workflow.mergers.resolve(listed.merge)
+    assert merger is not None  # noqa: S101 -- "last" unless given
+    merged = []
+    for sibling in siblings:
+        result = sibling.result
+        if result is None or result.failed:
+            continue
+        merged.append(result)
+        if sibling.step.into is None:
+            merger(context, result)
+        elif result.success:
+            context[sibling.step.into] = result.value
+    if listed.merge != "none":
+        found = conflicts_of(merged, deeply=listed.merge == "deep")
+        workflow._conflicts_ = (*workflow._conflicts_, *found)
+
+
+# -- undoing -------------------------------------------------------------------------
+
+
+async def settle(workflow: Workflow[Any], record: Record) -> None:
+    """Hand what was done over to the record; undo it if the workflow failed."""
+    done, workflow._succeeded_ = workflow._succeeded_, []
+    if record.outcome.status is Status.FAILED:
+        record.compensated = await undo(done)
+    else:
+        record.succeeded = done
+
+
+async def undo(done: Sequence[Record]) -> list[Record]:
+    """Roll back *done* in reverse; one that raises does not keep the rest from it."""
+    undone = [each for each in reversed(done) if each.task._plan_.rolls_back]
+    for each in undone:
+        await roll_back(each.task, each.task._plan_, each)
+    return undone
