@@ -48,15 +48,19 @@ class ChargeCard(Task[None]):
 class ReserveStock(Task[int]):
     """Put the goods aside."""
 
+    cart: list[str]
+
     def work(self) -> int:
         """Reserve each item of the cart."""
         spend(0.005)
-        self.context.reserved = list(self.context.cart)
+        self.context.reserved = list(self.cart)
         return len(self.context.reserved)
 
 
 class Checkout(Task[None]):
     """Turn a cart into an order."""
+
+    cart: list[str]
 
     def work(self) -> None:
         """Run the steps on one context, and fail as the first of them that does."""

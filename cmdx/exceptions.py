@@ -19,7 +19,6 @@ They leave ``execute`` as they are, because no result would be honest about them
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -141,6 +140,8 @@ class Fault(CmdxError):  # noqa: N818 -- it is no error of the program's
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """End a sentence about *name*, with the nearest of *known* if one is near."""
+    from difflib import get_close_matches
+
     near = get_close_matches(name, list(known), n=1)
     return f"; did you mean {near[0]!r}?" if near else "."
 

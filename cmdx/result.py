@@ -8,7 +8,6 @@ Chains keep records, results keep their chain, so nothing here forms a cycle.
 
 from __future__ import annotations
 
-import json
 from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import (
@@ -439,6 +438,8 @@ class Result(Generic[V_co]):
 
     def to_json(self) -> str:
         """Return the facts as JSON; what JSON does not know is written as its repr."""
+        import json
+
         return json.dumps(self.to_dict(), default=repr, ensure_ascii=False)
 
     @property

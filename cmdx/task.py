@@ -21,7 +21,7 @@ from typing import (
     overload,
 )
 
-from cmdx import exceptions, schema
+from cmdx import exceptions
 from cmdx.blueprint import Blueprint, Plan, checked_keywords
 from cmdx.callbacks import hooks_of
 from cmdx.declarations import LAZY_PLAN
@@ -218,17 +218,23 @@ class Task(Invocation, Generic[V_co]):
     @classmethod
     def inputs_schema(cls) -> dict[str, Any]:
         """Describe the inputs as JSON Schema."""
-        return schema.inputs_schema(Fields.of(cls))
+        from cmdx.schema import inputs_schema
+
+        return inputs_schema(Fields.of(cls))
 
     @classmethod
     def outputs_schema(cls) -> dict[str, Any]:
         """Describe the outputs as JSON Schema."""
-        return schema.outputs_schema(Fields.of(cls))
+        from cmdx.schema import outputs_schema
+
+        return outputs_schema(Fields.of(cls))
 
     @classmethod
     def json_schema(cls) -> dict[str, Any]:
         """Describe what callers may give as a JSON Schema 2020-12 document."""
-        head = {"$schema": schema.DIALECT, "title": cls.__name__}
+        from cmdx.schema import DIALECT
+
+        head = {"$schema": DIALECT, "title": cls.__name__}
         text = inspect.getdoc(cls) if vars(cls).get("__doc__") else None
         described = {"description": text} if text else {}
         return {**head, **described, **cls.inputs_schema()}
