@@ -2,6 +2,7 @@
 
 from cmdx import clock, telemetry
 from cmdx.adhoc import RetryOptions
+from cmdx.budget import RetryBudget
 from cmdx.callbacks import (
     after_execution,
     around_execution,
@@ -18,6 +19,7 @@ from cmdx.callbacks import (
 from cmdx.chain import Chain
 from cmdx.coercion import coercions
 from cmdx.context import Context
+from cmdx.deadlines import deadline, remaining
 from cmdx.exceptions import (
     CallbackError,
     CmdxError,
@@ -68,6 +70,7 @@ __all__ = [
     "NoValueError",
     "Outcome",
     "Result",
+    "RetryBudget",
     "RetryOptions",
     "RetryPolicy",
     "RetryRule",
@@ -84,6 +87,7 @@ __all__ = [
     "before_validation",
     "clock",
     "coercions",
+    "deadline",
     "enable_logging",
     "executors",
     "group",
@@ -101,6 +105,7 @@ __all__ = [
     "output",
     "parallel",
     "private",
+    "remaining",
     "required",
     "retriers",
     "retry_on",

@@ -68,8 +68,13 @@ async def call_again(
     pause: Callable[[float], Awaitable[None]],
     *,
     awaits: bool,
-) -> Any:
-    """Call *function* until it returns, attempts run out, or *should_retry* says no."""
+) -> tuple[Any, Exception | None]:
+    """
+    Call *function* until it returns, attempts run out, or *should_retry* says no.
+
+    Return the value, or the last error to be raised where this is driven: a coroutine
+    cannot raise a ``StopIteration``.
+    """
     max_attempts, base_delay, max_delay = options.resolved()
     takes_attempt = accepted(function, 1)
     asked = 0 if should_retry is None else accepted(should_retry, 2)
@@ -77,16 +82,26 @@ async def call_again(
     while True:
         try:
             value = function(attempt) if takes_attempt else function()
-            return await value if awaits else value
+            return (await value if awaits else value), None
         except Exception as error:
             if attempt >= max_attempts or not retryable(error):
-                raise
+                return None, error
             if should_retry and not should_retry(*(error, attempt + 1)[:asked]):
-                raise
+                return None, error
         seconds = draw() * longest_pause(attempt, base_delay, max_delay)
         if seconds > 0:
             await pause(seconds)
         attempt += 1
+
+
+def value_or_raise(value: Any, error: Exception | None) -> Any:
+    """Return *value*, or raise *error* as it is."""
+    if error is None:
+        return value
+    try:
+        raise error
+    finally:
+        del error  # its traceback leads here, and must not lead back
 
 
 def longest_pause(attempt: int, base_delay: float, max_delay: float) -> float:

@@ -30,7 +30,7 @@ from cmdx.inputs import Fields, compiled_input
 from cmdx.log import level_number
 from cmdx.middleware import MiddlewareDeclaration, Wrapper
 from cmdx.outputs import compiled_output
-from cmdx.retry import RetryDeclaration, RetryPolicy, compiled_policy
+from cmdx.retry import Limits, RetryDeclaration, RetryPolicy, compiled_policy
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Sequence
@@ -215,7 +215,10 @@ class Plan:
         self.wrapped = bool(self.middlewares or self.correlation_id)
         hooks = (self.before, self.around, self.deprecation, *self.after.values())
         self.hooked = any(hooks)
-        self.fielded = bool(self.inputs or self.outputs or self.rolls_back)
+        self.limits = Limits.of(blueprint.retry_policy)
+        self.fielded = bool(
+            self.inputs or self.outputs or self.rolls_back or self.limits
+        )
         # Of workflows: the gates of their groups, and what is done after the steps.
         self.gates: dict[int, Ask | None] = {}
         self.settle: Callable[..., Awaitable[None]] | None = None

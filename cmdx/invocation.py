@@ -19,7 +19,7 @@ from typing import (
     cast,
 )
 
-from cmdx.adhoc import RetryOptions, call_again
+from cmdx.adhoc import RetryOptions, call_again, value_or_raise
 from cmdx.chain import chain_of, making, new_id
 from cmdx.context import Context
 from cmdx.exceptions import DefinitionError, FinishedTaskError, did_you_mean
@@ -121,6 +121,11 @@ class Invocation:
         return self._tid_
 
     @property
+    def run_id(self) -> str:
+        """The id of this run, the same in all attempts: an idempotency key."""
+        return self.tid
+
+    @property
     def attempt(self) -> int:
         """Which call of ``work`` this is, counted from 0."""
         return self._attempt_
@@ -174,7 +179,7 @@ class Invocation:
         options = RetryOptions(max_attempts, base_delay, max_delay)
         options = options.over(self._plan_.settings.retry)
         called = call_again(function, options, should_retry, sleep, awaits=False)
-        return cast("T", drive(called))
+        return cast("T", value_or_raise(*drive(called)))
 
     async def aretry(
         self,
@@ -190,7 +195,7 @@ class Invocation:
         options = RetryOptions(max_attempts, base_delay, max_delay)
         options = options.over(self._plan_.settings.retry)
         called = call_again(function, options, should_retry, asleep, awaits=True)
-        return cast("T", await called)
+        return cast("T", value_or_raise(*await called))
 
     # -- for the library --------------------------------------------------------
 

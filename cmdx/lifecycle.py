@@ -23,7 +23,7 @@ from sys import modules
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
-from cmdx import clock, log
+from cmdx import clock, deadlines, log
 from cmdx.chain import chain_of, running
 from cmdx.clock import now
 from cmdx.exceptions import CmdxError, Fault
@@ -32,6 +32,7 @@ from cmdx.middleware import closed, opened, torn_down
 from cmdx.outcome import SUCCESS, Halt, Outcome, Status, Stop
 from cmdx.outputs import verify
 from cmdx.result import Record, Result
+from cmdx.retry import nesting
 from cmdx.telemetry import (
     send,
     task_executed,
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from cmdx.blueprint import Plan
     from cmdx.invocation import Invocation
     from cmdx.middleware import Wrapper
+    from cmdx.retry import Limits
 
     Pause = Callable[[float], Awaitable[None]]
 
@@ -181,7 +183,7 @@ async def perform(task: Invocation, plan: Plan, pause: Pause) -> Record:
         for name, gate, _ in plan.before:
             if gate is None or gate(task):
                 done = getattr(task, name)()
-                if plan.awaits and type(done) is CoroutineType:
+                if type(done) is CoroutineType and task._awaits_:
                     await done
         if plan.around:
             record = await within(plan.around, AROUND, task, plan, pause)
@@ -199,7 +201,8 @@ async def block(task: Invocation, plan: Plan, pause: Pause) -> Record:
     """Resolve inputs, do the work, verify outputs; if this fails, roll it back."""
     record = resolved(task, plan)
     if record is None:
-        record = await worked(task, plan, pause)
+        steps = worked if plan.limits is None else limited
+        record = await steps(task, plan, pause)
     if plan.outputs and record.outcome.status is Status.SUCCESS:
         verified(task, plan, record)
     if plan.settle is not None:
@@ -229,7 +232,21 @@ def verified(task: Invocation, plan: Plan, record: Record) -> None:
         record.outcome = reviewed(task, record.outcome)
 
 
-async def worked(  # noqa: C901, PLR0912 -- the loop is the story, and hot
+async def limited(task: Invocation, plan: Plan, pause: Pause) -> Record:
+    """Do the work within its deadline, and count it in the budgets of its policy."""
+    seconds, budgets = cast("Limits", plan.limits)
+    for budget in budgets:
+        budget.deposit()
+    if seconds is None:
+        return await worked(task, plan, pause)
+    token = deadlines.current.set(deadlines.earlier(now() + seconds))
+    try:
+        return await worked(task, plan, pause)
+    finally:
+        deadlines.current.reset(token)
+
+
+async def worked(  # noqa: C901, PLR0912, PLR0915 -- the loop is the story, and hot
     task: Invocation, plan: Plan, pause: Pause
 ) -> Record:
     """Call ``work``, again while the policy says so."""
@@ -241,6 +258,9 @@ async def worked(  # noqa: C901, PLR0912 -- the loop is the story, and hot
         try:
             value = task.work()
             if pause is asleep and type(value) is CoroutineType:
+                moment = deadlines.current.get()
+                if moment is not None:
+                    value = deadlines.cancelled_in_time(value, moment)
                 value = await value
             record = Record(task, SUCCESS, value)
         except plan.retry.catches as error:
@@ -252,7 +272,8 @@ async def worked(  # noqa: C901, PLR0912 -- the loop is the story, and hot
         except Exception as error:
             if not keeps(task, error):
                 raise
-            record = ended_by(task, error, Stop.NOT_LISTED)
+            late = isinstance(error, deadlines.DeadlineExceeded)
+            record = ended_by(task, error, Stop.DEADLINE if late else Stop.NOT_LISTED)
             failure = record.outcome.cause
         if failure is None and not attempts:
             break
@@ -305,14 +326,16 @@ def announce_retry(
     task: Invocation, failure: Any, seconds: float, rule: str | None
 ) -> None:
     """Send the signal at the start of another attempt."""
-    delay = max(seconds, 0.0)
+    depth, product = nesting(task)
     send(
         task_retried,
         task,
         attempt=task._attempt_,
-        delay=delay,
+        delay=max(seconds, 0.0),
         error=failure,
         rule=rule,
+        depth=depth,
+        product=product,
     )
 
 
@@ -321,7 +344,7 @@ async def roll_back(task: Invocation, plan: Plan, record: Record) -> None:
     task._rolled_back_ = True
     try:
         done = task.rollback()
-        if plan.awaits and type(done) is CoroutineType:
+        if type(done) is CoroutineType and task._awaits_:
             await done
     except (Halt, Exception) as error:
         record.rollback_error = without_our_frames(error)
@@ -337,7 +360,7 @@ async def completed(task: Invocation, plan: Plan, record: Record) -> Record:
             if gate is None or gate(task):
                 hook = getattr(task, name)
                 done = hook(outcome) if takes_outcome else hook()
-                if plan.awaits and type(done) is CoroutineType:
+                if type(done) is CoroutineType and task._awaits_:
                     await done
     except (Halt, Exception) as error:
         if not keeps(task, error):

@@ -126,6 +126,11 @@ class Result(Generic[V_co]):
         return self._record.task.tid
 
     @property
+    def run_id(self) -> str:
+        """The id of the run, the same in all its attempts: an idempotency key."""
+        return self.tid
+
+    @property
     def context(self) -> Context:
         """The context the task worked on."""
         return self._record.task.context

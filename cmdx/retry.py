@@ -18,11 +18,21 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, TypeVar, cast
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Literal,
+    NamedTuple,
+    TypedDict,
+    TypeVar,
+    cast,
+)
 
 import attrs
 
+from cmdx import deadlines
 from cmdx.arity import accepted, takes_keyword
+from cmdx.budget import RetryBudget
 from cmdx.declarations import declare
 from cmdx.exceptions import (
     CmdxError,
@@ -35,9 +45,10 @@ from cmdx.gates import Ask, Gate, check_gates, compiled_gate
 from cmdx.outcome import Stop
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
     from typing import Unpack
 
+    from cmdx.blueprint import Plan
     from cmdx.invocation import Invocation
     from cmdx.registry import Registry
     from cmdx.task import Task
@@ -68,9 +79,9 @@ class RetryRule:
     if_: Gate | None = None
     unless: Gate | None = None
     deadline: float | None = None
-    budget: object | None = None
+    budget: RetryBudget | None = None
     guided: bool = False
-    nested: str | None = None
+    nested: Literal["once"] | None = None
 
     def extended(self, declaration: RetryDeclaration) -> RetryRule:
         """Return this rule with what *declaration* adds and changes."""
@@ -124,9 +135,9 @@ class RetryKeywords(TypedDict, total=False):
     unless: Gate | None
     rule: str | None
     deadline: float | None
-    budget: object | None
+    budget: RetryBudget | None
     guided: bool | None
-    nested: str | None
+    nested: Literal["once"] | None
 
 
 OPTIONS = tuple(
@@ -134,7 +145,6 @@ OPTIONS = tuple(
     for field in attrs.fields(RetryRule)
     if field.name not in ("name", "exceptions")
 )
-COMING = ("deadline", "budget", "guided", "nested")
 
 
 @attrs.frozen
@@ -173,6 +183,9 @@ class Decision(NamedTuple):
 EXHAUSTED = Decision(Stop.EXHAUSTED)
 NOT_LISTED = Decision(Stop.NOT_LISTED)
 REFUSED = Decision(Stop.GATE)
+GUIDED = Decision(Stop.GUIDANCE)
+LATE = Decision(Stop.DEADLINE)
+SPENT = Decision(Stop.BUDGET)
 
 Past = Sequence[tuple[Any, ...]]
 """The attempts of a run so far, as the fields of ``cmdx.result.Attempt``."""
@@ -189,6 +202,9 @@ class RulePlan:
         self.max_delay = rule.max_delay
         self.jitter = rule.jitter
         self.at_once = Decision(None, 0.0, rule.name)
+        self.budget = rule.budget
+        self.once = rule.nested == "once"
+        self.guided = rule.guided
         self.gate: Ask | None = compiled_gate(
             f"retry_on of {cls.__qualname__}",
             cls,
@@ -203,14 +219,45 @@ class RulePlan:
         if not ordinary and not retryable(error):
             return NOT_LISTED
         count = len(past)
-        if count >= self.limit:
+        if count >= self.limit or (self.once and outer_policy(task)):
             return EXHAUSTED
         if self.gate is not None and not self.gate(task, error, count):
             return REFUSED
         if self.delay <= 0:
-            return self.at_once
-        previous = past[-1][PAUSE] if past else None
-        return Decision(None, self.next_pause(task, count, previous), self.name)
+            decision = self.at_once
+        else:
+            previous = past[-1][PAUSE] if past else None
+            decision = Decision(None, self.next_pause(task, count, previous), self.name)
+        if self.guided:
+            decision = self.guide(error, count, decision)
+        return self.permit(decision)
+
+    def guide(self, error: BaseException, count: int, decision: Decision) -> Decision:
+        """Obey what *error* says about trying again; it may only delay or forbid."""
+        from cmdx.guidance import guidance_of
+
+        guidance = guidance_of(error)
+        if guidance is None or decision.stopped is not None:
+            return decision
+        if not guidance.permits(count + 1):
+            return GUIDED
+        after = guidance.after or 0.0
+        if self.max_delay is not None and after > self.max_delay:
+            return GUIDED
+        pause = max(decision.pause or 0.0, after)
+        if after and not deadlines.allows(pause):
+            return GUIDED
+        return decision._replace(pause=pause)
+
+    def permit(self, decision: Decision) -> Decision:
+        """Refuse what would end too late, or what the budget has no room for."""
+        if decision.stopped is not None:
+            return decision
+        if not deadlines.allows(decision.pause or 0.0):
+            return LATE
+        if self.budget is not None and not self.budget.withdraw():
+            return SPENT
+        return decision
 
     def next_pause(self, task: Invocation, count: int, previous: float | None) -> float:
         """Return the seconds to wait, clamped to ``[0, max_delay]`` if there is one."""
@@ -237,6 +284,7 @@ class SeveralRules:
     def __init__(self, rules: Sequence[RulePlan]) -> None:
         self.rules = rules
         self.catches = tuple(error for rule in rules for error in rule.catches)
+        self.limit = sum(rule.limit for rule in rules)
 
     def decide(self, task: Invocation, error: BaseException, past: Past) -> Decision:
         """Have the first rule that lists *error* decide."""
@@ -245,12 +293,48 @@ class SeveralRules:
         return rule.decide(task, error, own)
 
 
+class Limits(NamedTuple):
+    """What a policy limits beyond the number of attempts."""
+
+    deadline: float | None
+    budgets: tuple[RetryBudget, ...]
+
+    @classmethod
+    def of(cls, policy: RetryPolicy) -> Limits | None:
+        """Return the limits of *policy*; the earliest deadline is that of the run."""
+        rules = [rule for rule in policy.rules if rule.exceptions]
+        deadlines = [rule.deadline for rule in rules if rule.deadline is not None]
+        budgets = dict.fromkeys(rule.budget for rule in rules if rule.budget)
+        if not deadlines and not budgets:
+            return None
+        return cls(min(deadlines, default=None), tuple(budgets))
+
+
 def compiled_policy(
     cls: type[Task[Any]], policy: RetryPolicy
 ) -> RulePlan | SeveralRules:
     """Make *policy* ready for *cls*."""
     rules = [RulePlan(cls, rule) for rule in policy.rules if rule.exceptions]
     return rules[0] if len(rules) == 1 else SeveralRules(rules)
+
+
+def outer_policy(task: Invocation) -> bool:
+    """Tell whether a task that runs this one would try again itself."""
+    return any(each.retry.limit > 0 for each in retrying_plans(task._parent_))
+
+
+def retrying_plans(task: Invocation | None) -> Iterator[Plan]:
+    """Yield the plans with a retry policy of *task* and all it is nested in."""
+    while task is not None:
+        if task._plan_.retry.catches:
+            yield task._plan_
+        task = task._parent_
+
+
+def nesting(task: Invocation) -> tuple[int, int]:
+    """Return how many policies are around that of *task*, and how calls multiply."""
+    limits = [each.retry.limit for each in retrying_plans(task)]
+    return len(limits) - 1, math.prod(limit + 1 for limit in limits)
 
 
 def retryable(error: BaseException) -> bool:
@@ -340,7 +424,7 @@ def _check_options(options: dict[str, Any]) -> None:
             f"got {limit!r}. 0 disables retrying, None restores the default of 3."
         )
         raise DefinitionError(message)
-    for name in ("delay", "max_delay"):
+    for name in ("delay", "max_delay", "deadline"):
         seconds = options.get(name)
         if seconds is not None and not (finite(seconds, -1) >= 0):
             message = (
@@ -365,13 +449,15 @@ def _check_options(options: dict[str, Any]) -> None:
         if_=options.get("if_"),
         unless=options.get("unless"),
     )
-    for name in COMING:
-        if options.get(name):
-            message = (
-                f"retry_on: {name} is reserved and does nothing in this version. "
-                "Leave it out."
-            )
-            raise DefinitionError(message)
+    if not isinstance(options.get("budget"), RetryBudget | None):
+        message = f"retry_on: budget must be a RetryBudget, got {options['budget']!r}."
+        raise DefinitionError(message)
+    if not isinstance(options.get("guided"), bool | None):
+        message = f"retry_on: guided must be True or False, got {options['guided']!r}."
+        raise DefinitionError(message)
+    if options.get("nested") not in (None, "once"):
+        message = f'retry_on: nested must be "once" or None, got {options["nested"]!r}.'
+        raise DefinitionError(message)
 
 
 def _check_jitter(jitter: Callable[..., Any]) -> None:

@@ -4,7 +4,7 @@ Five blinker signals that tell what tasks do.
 ======================  ====================================================
 ``task_started``        ``task``
 ``task_deprecated``     ``task``
-``task_retried``        ``task, attempt, delay, error, rule``
+``task_retried``        ``task, attempt, delay, error, rule, depth, product``
 ``task_rolled_back``    ``task, error`` (what ``rollback`` raised, or None)
 ``task_executed``       ``task, result``
 ======================  ====================================================
