@@ -14,11 +14,13 @@ import attrs
 from cmdx.arity import accepted
 from cmdx.clock import draw
 from cmdx.exceptions import DefinitionError
-from cmdx.retriers import HIGHEST_EXPONENT
 from cmdx.retry import finite, retryable
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+
+HIGHEST_EXPONENT = 1023
+"""That of the largest float; more would overflow."""
 
 DEFAULT_ATTEMPTS = 3
 DEFAULT_BASE_DELAY = 0.1
@@ -106,4 +108,4 @@ def value_or_raise(value: Any, error: Exception | None) -> Any:
 
 def longest_pause(attempt: int, base_delay: float, max_delay: float) -> float:
     """Return the bound of the pause after *attempt*, counted from 1, has failed."""
-    return min((1 << min(attempt, HIGHEST_EXPONENT)) * base_delay, max_delay)
+    return min(2.0 ** min(attempt, HIGHEST_EXPONENT) * base_delay, max_delay)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,12 +52,21 @@ def takes_keyword(call: Callable[..., Any], name: str) -> bool:
 
 
 def _parameters(call: Callable[..., Any]) -> tuple[inspect.Parameter, ...]:
+    if inspect.ismethod(call):
+        return _parameters(call.__func__)[1:]
     try:
-        return _cached(call)
-    except TypeError:  # a callable object may be unhashable
-        return tuple(inspect.signature(call).parameters.values())
+        found = _known.get(call)
+        if found is None:
+            found = _known[call] = _read(call)
+    except TypeError:  # neither every callable can be hashed nor referred to weakly
+        return _read(call)
+    return found
 
 
-@lru_cache(maxsize=512)
-def _cached(call: Callable[..., Any]) -> tuple[inspect.Parameter, ...]:
+def _read(call: Callable[..., Any]) -> tuple[inspect.Parameter, ...]:
     return tuple(inspect.signature(call).parameters.values())
+
+
+# Weak: to know the parameters of a closure must not keep alive what it holds.
+_known: WeakKeyDictionary[Callable[..., Any], tuple[inspect.Parameter, ...]]
+_known = WeakKeyDictionary()

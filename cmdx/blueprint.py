@@ -9,8 +9,8 @@ class is first used, because decorators come after the class statement.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, TypedDict
+from operator import methodcaller
+from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 import attrs
 
@@ -33,7 +33,7 @@ from cmdx.outputs import compiled_output
 from cmdx.retry import Limits, RetryDeclaration, RetryPolicy, compiled_policy
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from cmdx.invocation import Invocation
     from cmdx.task import Task
@@ -98,6 +98,9 @@ def checked_keywords(cls: type, keywords: Keywords) -> Keywords:
             raise DefinitionError(message)
     if "log_level" in keywords:
         keywords["log_level"] = level_number(keywords["log_level"])
+    for name in ("tags", "log_fields"):
+        if name in keywords:  # a copy: the caller may change his list
+            cast("dict[str, Any]", keywords)[name] = tuple(keywords[name])  # type: ignore[literal-required]
     gates: dict[str, Any] = dict(keywords)
     gates = {name: gates.get(name) for name in ("deprecated_if", "deprecated_unless")}
     check_gates(where, offered=1, **gates)
@@ -105,7 +108,7 @@ def checked_keywords(cls: type, keywords: Keywords) -> Keywords:
 
 
 def _are_texts(value: Any) -> bool:
-    if isinstance(value, str) or not isinstance(value, Iterable):
+    if not isinstance(value, list | tuple | set | frozenset):
         return False
     return all(isinstance(each, str) for each in value)
 
@@ -120,7 +123,7 @@ CHECKS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "log_fields": (_are_texts, "a sequence of texts"),
     "correlation_id": (lambda value: value is None or callable(value), "a callable"),
     "deprecated": (
-        lambda value: value is None or callable(value) or value in LOUDNESS,
+        lambda value: value in (None, *LOUDNESS) or callable(value),
         f"{', '.join(map(repr, LOUDNESS))} or a callable",
     ),
     "deprecated_if": (lambda _: True, "a gate"),
@@ -187,11 +190,12 @@ class Plan:
             for status, events in AFTER.items()
         }
         self.around = tuple(
-            Wrapper(getattr(task, hooked.name), hooked.gate, CallbackError)
+            Wrapper(hooked.name, methodcaller(hooked.name), hooked.gate, CallbackError)
             for hooked in compiled_hooks(task, blueprint.hooks, "around_execution")
         )
         self.middlewares = tuple(
             Wrapper(
+                getattr(call, "__qualname__", repr(call)),
                 call,
                 compiled_gate("@middleware", task, declaration.if_, declaration.unless),
                 MiddlewareError,
@@ -211,7 +215,7 @@ class Plan:
         self.correlation_id = self._correlation_id()
         self.rolls_back = callable(getattr(task, "rollback", None))
         self.log = self.settings.log
-        self.awaits = self._awaits(task)
+        self.awaits = self._awaits(blueprint)
         self.wrapped = bool(self.middlewares or self.correlation_id)
         hooks = (self.before, self.around, self.deprecation, *self.after.values())
         self.hooked = any(hooks)
@@ -229,15 +233,11 @@ class Plan:
             return call
         return lambda _: call()
 
-    def _awaits(self, task: type[Task[Any]]) -> bool:
-        after = (hooked for each in self.after.values() for hooked in each)
-        names = [
-            "work",
-            "rollback",
-            *(hooked.name for hooked in (*self.before, *after)),
-        ]
-        methods = (getattr(task, name, None) for name in names)
-        wrappers = (wrapper.call for wrapper in (*self.around, *self.middlewares))
-        parts = any(part._plan_.awaits for part in task._parts_())
-        calls = (call for call in (*methods, *wrappers) if call is not None)
-        return parts or any(map(awaits, calls))
+    def _awaits(self, blueprint: Blueprint) -> bool:
+        task = blueprint.task
+        hooks = (hook.function for hook in blueprint.hooks.values())
+        wrappers = (wrapper.call for wrapper in self.middlewares)
+        methods = (getattr(task, name, None) for name in ("work", "rollback"))
+        calls = (call for call in (*methods, *hooks, *wrappers) if call is not None)
+        parts = (part._plan_.awaits for part in task._parts_())
+        return any(parts) or any(map(awaits, calls))

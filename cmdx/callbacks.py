@@ -22,7 +22,7 @@ from cmdx.gates import Ask, Gate, check_gates, compiled_gate
 from cmdx.outcome import Status
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from cmdx.task import Task
 
@@ -138,22 +138,56 @@ on_ok = Decorator("on_ok", "Run when the task succeeded or was skipped.")
 on_ko = Decorator("on_ko", "Run when the task was skipped or failed.")
 
 
+def collect_hooks(cls: type[Task[Any]]) -> None:
+    """
+    Note the hooks in the body of *cls*, None for those it removes.
+
+    They are noted once, so that a test may put a mock in the place of a method later.
+    """
+    inherited = _folded(cls.__mro__[1:])
+    hooks: dict[str, Hook | None] = {}
+    for name, attribute in vars(cls).items():
+        if isinstance(attribute, Hook):
+            hooks[name] = attribute
+        elif name in inherited:
+            hooks[name] = _overridden(cls, name, inherited[name])
+    cls._hooks_ = hooks
+
+
+def _overridden(cls: type[Task[Any]], name: str, inherited: Hook) -> Hook | None:
+    attribute = getattr(cls, name)
+    if attribute is None:
+        return None
+    if not callable(attribute):
+        message = (
+            f"{cls.__qualname__}.{name} overrides a hook and must be "
+            f"callable, got {attribute!r}. To remove it, set {name} = None."
+        )
+        raise DefinitionError(message)
+    return Hook(attribute, inherited.occasions)
+
+
 def hooks_of(cls: type[Task[Any]]) -> dict[str, Hook]:
     """Return the hooks of *cls* by method name, those of ancestors first."""
+    return _folded(cls.__mro__)
+
+
+def _folded(classes: Sequence[type]) -> dict[str, Hook]:
     hooks: dict[str, Hook] = {}
-    for each in reversed(cls.__mro__):
-        for name, attribute in vars(each).items():
-            if isinstance(attribute, Hook):
-                hooks[name] = attribute
-            elif name in hooks and attribute is None:
-                del hooks[name]
-            elif name in hooks and not callable(getattr(cls, name, attribute)):
-                message = (
-                    f"{each.__qualname__}.{name} overrides a hook and must be "
-                    f"callable, got {attribute!r}. To remove it, set {name} = None."
-                )
-                raise DefinitionError(message)
+    for each in reversed(classes):
+        for name, hook in _own_hooks(each).items():
+            if hook is None:
+                hooks.pop(name, None)
+            else:
+                hooks[name] = hook
     return hooks
+
+
+def _own_hooks(cls: type) -> dict[str, Hook | None]:
+    if "_hooks_" in vars(cls):
+        return cls._hooks_  # type: ignore[attr-defined, no-any-return]
+    # A mixin, which is no task.
+    return {name: each for name, each in vars(cls).items() if isinstance(each, Hook)}
 
 
 def compiled_hooks(
@@ -161,19 +195,20 @@ def compiled_hooks(
 ) -> tuple[Hooked, ...]:
     """Make ready what is hooked into *event*."""
     return tuple(
-        _compiled(cls, name, occasion)
+        _compiled(cls, name, hook, occasion)
         for name, hook in hooks.items()
         for occasion in hook.occasions
         if occasion.event == event
     )
 
 
-def _compiled(cls: type[Task[Any]], name: str, occasion: Occasion) -> Hooked:
-    call = getattr(cls, name)
+def _compiled(
+    cls: type[Task[Any]], name: str, hook: Hook, occasion: Occasion
+) -> Hooked:
     where = f"@{occasion.event} {cls.__qualname__}.{name}"
     offered = 1 if occasion.event in (*BEFORE, "around_execution") else 2
     try:
-        taken = accepted(call, offered)
+        taken = accepted(hook.function, offered)
     except TypeError as error:
         message = f"{where} {error}. A hook takes self, and after work the outcome too."
         raise DefinitionError(message) from None

@@ -105,8 +105,8 @@ class Context:
         return f"Context({inside})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Copy and pickle by value."""
-        return type(self), (self._values,)
+        """Copy and pickle by value, item by item: a context may hold itself."""
+        return Context, (), None, None, iter(self._values.items())
 
     def keys(self) -> Any:
         """Return a live view of the keys, so that ``dict(context)`` works."""

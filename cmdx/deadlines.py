@@ -30,7 +30,7 @@ class DeadlineExceeded(TimeoutError):  # noqa: N818 -- as others call it
 
 @contextmanager
 def deadline(seconds: float) -> Iterator[float]:
-    """Give the block *seconds*, or what is left of an outer deadline if that is less."""
+    """Give the block *seconds*, or what an outer deadline leaves if that is less."""
     if type(seconds) not in (int, float) or not seconds >= 0:
         message = f"a deadline is a number of seconds, 0 or more, got {seconds!r}."
         raise DefinitionError(message)

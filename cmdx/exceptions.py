@@ -4,6 +4,7 @@ Everything cmdx raises.
     CmdxError
     ├── DefinitionError         a declaration is wrong            (ValueError)
     ├── ImplementationError     a task has no ``work``
+    ├── AsyncTaskError          a task that awaits was run by execute  (TypeError)
     ├── CallbackError           an around hook did not yield exactly once
     ├── MiddlewareError         a middleware did not yield exactly once
     ├── DeprecatedTaskError     a task was run that must not be any more
@@ -48,6 +49,21 @@ class ImplementationError(CmdxError):
         cure: str = "Define `def work(self)` in it or in a class it derives from.",
     ) -> None:
         super().__init__(f"{task.__qualname__} {what}. {cure}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Rebuild from the finished sentence."""
+        return _rebuilt, (type(self), self.args, {})
+
+
+class AsyncTaskError(CmdxError, TypeError):
+    """A task that awaits was run synchronously."""
+
+    def __init__(self, task: type[object]) -> None:
+        name = task.__qualname__
+        super().__init__(
+            f"{name} awaits, so it cannot run synchronously. "
+            f"Use `await {name}.aexecute(...)`."
+        )
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Rebuild from the finished sentence."""

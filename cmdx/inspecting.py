@@ -37,6 +37,7 @@ from typing import (
 )
 from uuid import UUID
 
+import cmdx
 from cmdx.blueprint import Blueprint
 from cmdx.callbacks import awaits
 from cmdx.coercion import Unknown, parts_of, unwrapped
@@ -200,7 +201,9 @@ def _listed(module: ModuleType) -> str:
     tasks = [
         name
         for name, value in vars(module).items()
-        if isinstance(value, type) and issubclass(value, Task) and value is not Task
+        if isinstance(value, type)
+        and issubclass(value, Task)
+        and getattr(cmdx, name, None) is not value
     ]
     if not tasks:
         return "no tasks"
@@ -379,19 +382,25 @@ def _retries(blueprint: Blueprint) -> list[str]:
     rules = [rule for rule in blueprint.retry_policy.rules if rule.exceptions]
     if not rules:
         return ["none: a failure is final"]
-    headings = ("rule", "errors", "limit", "delay", "jitter", "max_delay", "when")
+    headings = (
+        "rule", "errors", "limit", "delay", "jitter", "max_delay", "deadline",
+        "budget", "guided", "nested", "when",
+    )  # fmt: skip
     return _table(headings, [_rule_row(rule) for rule in rules])
 
 
 def _rule_row(rule: RetryRule) -> Row:
-    jitter = rule.jitter
     return (
         rule.name or "",
         ", ".join(each.__name__ for each in rule.exceptions),
         str(rule.limit),
-        f"{rule.delay:g} s",
-        "" if jitter is None else _named(jitter),
-        "" if rule.max_delay is None else f"{rule.max_delay:g} s",
+        _seconds(rule.delay),
+        "" if rule.jitter is None else _named(rule.jitter),
+        _seconds(rule.max_delay),
+        _seconds(rule.deadline),
+        "" if rule.budget is None else "shared",
+        "yes" if rule.guided else "",
+        rule.nested or "",
         _gated(rule.if_, rule.unless),
     )
 
@@ -533,6 +542,10 @@ def _shown(value: Any) -> str:
 
 
 # -- words into lines ------------------------------------------------------------------
+
+
+def _seconds(number: float | None) -> str:
+    return "" if number is None else f"{number:g} s"
 
 
 def _joined(*parts: str, comma: bool = False) -> str:

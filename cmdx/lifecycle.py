@@ -26,12 +26,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 from cmdx import clock, deadlines, log
 from cmdx.chain import chain_of, running
 from cmdx.clock import now
-from cmdx.exceptions import CmdxError, Fault
+from cmdx.exceptions import AsyncTaskError, CmdxError, Fault
 from cmdx.inputs import resolve
 from cmdx.middleware import closed, opened, torn_down
 from cmdx.outcome import SUCCESS, Halt, Outcome, Status, Stop
 from cmdx.outputs import verify
-from cmdx.result import Record, Result
+from cmdx.result import Record, Result, text_of
 from cmdx.retry import nesting
 from cmdx.telemetry import (
     send,
@@ -120,7 +120,7 @@ async def within(  # noqa: C901 -- one story
             for wrapper in wrappers:
                 if wrapper.gate is None or wrapper.gate(task):
                     generator = wrapper.call(task)
-                    opening = opened(wrapper, task, generator, awaits=plan.awaits)
+                    opening = opened(wrapper, task, generator)
                     if opening is not None:
                         await opening
                     entered.append((wrapper, generator))
@@ -183,8 +183,8 @@ async def perform(task: Invocation, plan: Plan, pause: Pause) -> Record:
         for name, gate, _ in plan.before:
             if gate is None or gate(task):
                 done = getattr(task, name)()
-                if type(done) is CoroutineType and task._awaits_:
-                    await done
+                if type(done) is CoroutineType:
+                    await awaited(task, done)
         if plan.around:
             record = await within(plan.around, AROUND, task, plan, pause)
         else:
@@ -208,7 +208,7 @@ async def block(task: Invocation, plan: Plan, pause: Pause) -> Record:
     if plan.settle is not None:
         await plan.settle(task, record)
     if plan.rolls_back and record.outcome.status is Status.FAILED:
-        await roll_back(task, plan, record)
+        await roll_back(task, record)
     return record
 
 
@@ -257,11 +257,8 @@ async def worked(  # noqa: C901, PLR0912, PLR0915 -- the loop is the story, and 
         failure: Any = None  # the error that was raised, if any
         try:
             value = task.work()
-            if pause is asleep and type(value) is CoroutineType:
-                moment = deadlines.current.get()
-                if moment is not None:
-                    value = deadlines.cancelled_in_time(value, moment)
-                value = await value
+            if type(value) is CoroutineType:
+                value = await awaited(task, value)
             record = Record(task, SUCCESS, value)
         except plan.retry.catches as error:
             failure = error
@@ -294,7 +291,12 @@ async def worked(  # noqa: C901, PLR0912, PLR0915 -- the loop is the story, and 
             record.attempts = attempts
             break
         if seconds > 0:
-            await pause(seconds)
+            try:
+                await pause(seconds)
+            except (Halt, Exception) as error:  # raised by a signal handler, say
+                record = replaced_by(task, error)
+                record.attempts = attempts
+                break
             end = timer.monotonic()
         task._attempt_ += 1
         if task_retried.receivers:
@@ -304,6 +306,15 @@ async def worked(  # noqa: C901, PLR0912, PLR0915 -- the loop is the story, and 
     if task._noted_ and record.outcome.status is Status.SUCCESS:
         record.outcome = reviewed(task, record.outcome)
     return record  # type: ignore[no-any-return]
+
+
+def awaited(task: Invocation, steps: CoroutineType[Any, Any, T]) -> Awaitable[T]:
+    """Return *steps* to be awaited, until the deadline if there is one."""
+    if not task._awaits_:
+        steps.close()
+        raise AsyncTaskError(type(task))
+    moment = deadlines.current.get()
+    return steps if moment is None else deadlines.cancelled_in_time(steps, moment)
 
 
 def replaced_by(task: Invocation, error: BaseException) -> Record:
@@ -339,14 +350,16 @@ def announce_retry(
     )
 
 
-async def roll_back(task: Invocation, plan: Plan, record: Record) -> None:
+async def roll_back(task: Invocation, record: Record) -> None:
     """Undo the work; what this raises is noted beside the failure, not in its place."""
     task._rolled_back_ = True
     try:
         done = task.rollback()
-        if type(done) is CoroutineType and task._awaits_:
-            await done
+        if type(done) is CoroutineType:
+            await awaited(task, done)
     except (Halt, Exception) as error:
+        if isinstance(error, Halt) and error.task is not task:
+            raise
         record.rollback_error = without_our_frames(error)
     if task_rolled_back.receivers:
         send(task_rolled_back, task, error=record.rollback_error)
@@ -360,8 +373,8 @@ async def completed(task: Invocation, plan: Plan, record: Record) -> Record:
             if gate is None or gate(task):
                 hook = getattr(task, name)
                 done = hook(outcome) if takes_outcome else hook()
-                if type(done) is CoroutineType and task._awaits_:
-                    await done
+                if type(done) is CoroutineType:
+                    await awaited(task, done)
     except (Halt, Exception) as error:
         if not keeps(task, error):
             raise
@@ -407,7 +420,7 @@ def ended_by(
 
 def failed_by(task: Invocation, error: BaseException, stopped: Stop | None) -> Record:
     """Return the failure that *error* is."""
-    reason = f"[{type(error).__name__}] {error}".rstrip()
+    reason = f"[{type(error).__name__}] {text_of(error)}".rstrip()
     cause = without_our_frames(error)
     outcome = Outcome(Status.FAILED, reason, task._metadata_ or {}, cause)
     return ended(task, outcome, stopped)

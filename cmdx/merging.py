@@ -132,10 +132,6 @@ class SiblingContext(Context):
             changes.update(_deep((key,), self._before.get(key, MISSING), value))
         return changes
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle as a plain context."""
-        return Context, (dict(self._values),)
-
 
 def isolated(value: Any) -> Any:
     """Return a deep copy of *value*, or *value* itself if no copy equals it."""

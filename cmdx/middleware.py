@@ -14,13 +14,18 @@ Around hooks are driven the same way; their ``yield`` evaluates to the outcome.
 from __future__ import annotations
 
 import inspect
-import sys
+import logging
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import attrs
 
 from cmdx.declarations import declare
-from cmdx.exceptions import CallbackError, DefinitionError, MiddlewareError
+from cmdx.exceptions import (
+    AsyncTaskError,
+    CallbackError,
+    DefinitionError,
+    MiddlewareError,
+)
 from cmdx.gates import Ask, Gate, check_gates
 
 if TYPE_CHECKING:
@@ -47,6 +52,7 @@ class MiddlewareDeclaration:
 class Wrapper(NamedTuple):
     """A middleware or around hook made ready for one class."""
 
+    name: str
     call: Callable[..., Any]
     gate: Ask | None
     misuse: type[CallbackError | MiddlewareError]
@@ -82,19 +88,19 @@ def _checked(call: Any) -> Callable[..., Any]:
 
 
 def opened(
-    wrapper: Wrapper, task: Invocation, generator: Any, *, awaits: bool
+    wrapper: Wrapper, task: Invocation, generator: Any
 ) -> Awaitable[None] | None:
     """Take *generator* to its ``yield``; return what is to be awaited for it."""
-    if hasattr(generator, "__anext__") and awaits:
+    if hasattr(generator, "__anext__") and task._awaits_:
         return _aopened(wrapper, task, generator)
     if hasattr(generator, "__next__"):
         for _ in generator:
             return None
+    if hasattr(generator, "__anext__"):
+        raise AsyncTaskError(type(task))
     if inspect.iscoroutine(generator):
         generator.close()
-    needs_aexecute = hasattr(generator, "__anext__")
-    what = "must be run with aexecute, for it awaits" if needs_aexecute else NO_YIELD
-    raise wrapper.misuse(_said(wrapper, task, what))
+    raise wrapper.misuse(_said(wrapper, task, NO_YIELD))
 
 
 async def _aopened(wrapper: Wrapper, task: Invocation, generator: Any) -> None:
@@ -129,22 +135,27 @@ async def _aclosed(
 
 
 async def torn_down(generators: list[Any], error: BaseException) -> None:
-    """Throw into *generators* what no result can be made of, the innermost first."""
+    """
+    Throw into *generators* what no result can be made of, the innermost first.
+
+    What they raise instead is reported, and does not take the place of *error*.
+    """
     for generator in generators:
         try:
             if hasattr(generator, "__anext__"):
                 await generator.athrow(error)
             else:
                 generator.throw(error)
-        except BaseException as raised:  # what leaves one is thrown into the next
-            if not isinstance(raised, StopIteration | StopAsyncIteration):
-                error = raised
-    if error is not sys.exception():
-        raise error
+        except (StopIteration, StopAsyncIteration):
+            continue
+        except BaseException as raised:
+            if raised is not error:
+                said = "%r raised while %r went through it"
+                logging.getLogger("cmdx").exception(said, generator, error)
 
 
 def _said(wrapper: Wrapper, task: Invocation, what: str) -> str:
-    name = getattr(wrapper.call, "__qualname__", repr(wrapper.call))
+    name = wrapper.name
     kind = "middleware" if wrapper.misuse is MiddlewareError else "around hook"
     return (
         f"the {kind} {name} {what} while {type(task).__qualname__} ran. "

@@ -507,4 +507,12 @@ def described(error: BaseException | None) -> str | None:
     """Return class and message of *error*, if there is one."""
     if error is None:
         return None
-    return f"{type(error).__qualname__}: {error}".removesuffix(": ")
+    return f"{type(error).__qualname__}: {text_of(error)}".removesuffix(": ")
+
+
+def text_of(error: BaseException) -> str:
+    """Return the message of *error*, nothing if it cannot be put into words."""
+    try:
+        return str(error)
+    except Exception:
+        return ""

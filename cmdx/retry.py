@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Sequence
+from numbers import Real
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -348,8 +349,11 @@ def retryable(error: BaseException) -> bool:
 
 def finite(number: object, otherwise: float) -> float:
     """Return *number* if it is a finite one, else *otherwise*."""
-    if isinstance(number, bool) or not isinstance(number, int | float):
+    if isinstance(number, bool) or not isinstance(number, Real):
         return otherwise
+    if isinstance(number, int):
+        return number
+    number = float(number)
     return number if math.isfinite(number) else otherwise
 
 

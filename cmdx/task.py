@@ -23,9 +23,9 @@ from typing import (
 
 from cmdx import exceptions
 from cmdx.blueprint import Blueprint, Plan, checked_keywords
-from cmdx.callbacks import hooks_of
+from cmdx.callbacks import collect_hooks
 from cmdx.declarations import LAZY_PLAN
-from cmdx.exceptions import DefinitionError, ImplementationError
+from cmdx.exceptions import AsyncTaskError, DefinitionError, ImplementationError
 from cmdx.inputs import Fields, collect_fields, optional, private, required
 from cmdx.invocation import Invocation
 from cmdx.lifecycle import asleep, drive, lifecycle, sleep
@@ -103,6 +103,7 @@ class Task(Invocation, Generic[V_co]):
     _registries_: ClassVar[dict[str, Any]] = {}
     _declarations_: ClassVar[tuple[object, ...]] = ()
     _keywords_: ClassVar[Keywords] = {}
+    _hooks_: ClassVar[dict[str, Any]] = {}
     _fields_: ClassVar[dict[str, Any]] = {}
     _annotations_: ClassVar[dict[str, Any]] = {}
 
@@ -119,7 +120,7 @@ class Task(Invocation, Generic[V_co]):
         cls._keywords_ = checked_keywords(cls, keywords)
         cls._plan_ = LAZY_PLAN  # type: ignore[assignment]
         cls.Fault = _own_fault(cls)
-        hooks_of(cls)
+        collect_hooks(cls)
         collect_fields(cls, RESERVED)
 
     def __init__(self, source: Source | None = None, /, **inputs: Any) -> None:
@@ -142,7 +143,7 @@ class Task(Invocation, Generic[V_co]):
         task, plan = cls.__new__(cls), cls._plan_
         task._hold_(plan, source, inputs)
         if plan.awaits:
-            _refuse_to_await(cls)
+            raise AsyncTaskError(cls)
         return drive(lifecycle(task, plan, sleep))
 
     @overload
@@ -165,7 +166,7 @@ class Task(Invocation, Generic[V_co]):
         task._hold_(plan, source, inputs)
         task._strict_ = True
         if plan.awaits:
-            _refuse_to_await(cls)
+            raise AsyncTaskError(cls)
         return drive(lifecycle(task, plan, sleep)).or_raise()
 
     @overload
@@ -203,7 +204,7 @@ class Task(Invocation, Generic[V_co]):
     def run(self) -> Result[V_co]:
         """Run this invocation, once."""
         if self._plan_.awaits:
-            _refuse_to_await(type(self))
+            raise AsyncTaskError(type(self))
         self._claim_()
         return drive(lifecycle(self, self._plan_, sleep))
 
@@ -263,15 +264,6 @@ def _own_fault(cls: type[Task[Any]]) -> type[exceptions.Fault]:
 
 
 RESERVED = frozenset(dir(Task)) | {"work", "rollback"}
-
-
-def _refuse_to_await(cls: type[Task[Any]]) -> NoReturn:
-    name = cls.__qualname__
-    message = (
-        f"{name} awaits, so it cannot run synchronously. "
-        f"Use `await {name}.aexecute(...)`."
-    )
-    raise TypeError(message)
 
 
 def _mistaken(name: str, cure: str) -> Callable[..., NoReturn]:

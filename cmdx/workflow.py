@@ -549,7 +549,7 @@ async def undo_cancelled(invocation: Task[Any], sibling: Sibling) -> None:
     """Roll back a sibling that was cancelled in the middle of its work."""
     if invocation._plan_.rolls_back and sibling.result is None:
         record = Record(invocation, Outcome(Status.FAILED, "cancelled"), None)
-        await roll_back(invocation, invocation._plan_, record)
+        await roll_back(invocation, record)
 
 
 def raise_first(siblings: list[Sibling]) -> None:
@@ -596,5 +596,5 @@ async def undo(done: Sequence[Record]) -> list[Record]:
     """Roll back *done* in reverse; one that raises does not keep the rest from it."""
     undone = [each for each in reversed(done) if each.task._plan_.rolls_back]
     for each in undone:
-        await roll_back(each.task, each.task._plan_, each)
+        await roll_back(each.task, each)
     return undone
