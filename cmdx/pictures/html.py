@@ -1,0 +1,175 @@
+"""
+A chain as one page that needs nothing else: the timeline, and a table to search in.
+
+The page loads nothing, and forbids itself to. For long chains it stays small: reasons
+are cut shorter, and the drawing leaves them to the table.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cmdx.outcome import Status
+from cmdx.pictures.svg import drawn, headline, thrown_from, undone
+from cmdx.pictures.theme import MARKS, MONOSPACE, SANS, style
+from cmdx.pictures.timeline import timeline
+from cmdx.pictures.words import counted, cut, duration, escaped
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from cmdx.chain import Chain
+    from cmdx.pictures.timeline import Row, Timeline
+
+MANY = 2000
+"""From so many rows on, the drawing leaves notes to the table."""
+ROOM_FOR_REASONS = 1_000_000
+"""Letters that all reasons together may take."""
+LONGEST_REASON = 400
+LONGEST_NAME = 80
+MOST_ATTEMPTS = 5
+
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
+
+SHAPES = (
+    ":root{color-scheme:light dark}",
+    f"body{{margin:0 auto;padding:24px;max-width:1100px;font:14px/1.5 {SANS}}}",
+    "h1{margin:0;font-size:22px}",
+    "header p{margin:2px 0 0}",
+    "form{display:flex;flex-wrap:wrap;gap:8px 16px;align-items:center;margin:18px 0}",
+    "form label{display:flex;gap:5px;align-items:center}",
+    "input[type=search]{font:inherit;flex:1 1 240px;padding:6px 10px;border-radius:6px;"
+    "border:1px solid}",
+    ".picture{overflow:auto;max-height:75vh;border-radius:8px}",
+    ".picture svg{display:block;width:100%;min-width:720px;height:auto}",
+    "table{width:100%;margin-top:20px;border-collapse:collapse;table-layout:fixed;"
+    "border-radius:8px;overflow:hidden;font-variant-numeric:tabular-nums}",
+    "th,td{padding:5px 10px;text-align:left;vertical-align:top;overflow-wrap:anywhere}",
+    "td{border-top:1px solid}",
+    f"td:first-child{{font:13px/1.6 {MONOSPACE}}}",
+    "th:nth-child(1){width:24%}",
+    "th:nth-child(2){width:82px}",
+    "th:nth-child(4){width:58px}",
+    "th:nth-child(5){width:82px}",
+    "th:nth-child(6){width:20%}",
+    "th:nth-child(4),th:nth-child(5),td:nth-child(4),td:nth-child(5){text-align:right}",
+    "td:nth-child(2){font-weight:600}",
+    "::placeholder{opacity:1}",
+)
+COLOURS = (
+    "body{background:page;color:text}",
+    "table,input[type=search]{background:card;color:text}",
+    "input[type=search]{border-color:branch}",
+    "::placeholder{color:dim}",
+    "td{border-color:line}",
+    "th,td:nth-child(n+4),header p,output{color:dim}",
+    ".s td:nth-child(2),.success{color:success-text}",
+    ".k td:nth-child(2),.skipped{color:skipped-text}",
+    ".f td:nth-child(2),.failed,header p.why{color:failed-text}",
+)
+STYLE = style("", SHAPES, COLOURS)
+LETTERS = {Status.SUCCESS: "s", Status.SKIPPED: "k", Status.FAILED: "f"}
+
+SCRIPT = """
+const form = document.forms[0], rows = [...document.querySelectorAll("tbody tr")];
+const bars = document.querySelectorAll("svg .row");
+const texts = rows.map(row => row.textContent.toLowerCase());
+function show() {
+  const wanted = form.text.value.toLowerCase();
+  const off = new Set([...form.status].filter(s => !s.checked).map(s => s.value));
+  let count = 0;
+  rows.forEach((row, i) => {
+    const away = off.has(row.className) || !texts[i].includes(wanted);
+    row.hidden = away;
+    bars[i].classList.toggle("away", away);
+    count += !away;
+  });
+  form.shown.value = count < rows.length ? count + " of " + rows.length : "";
+}
+form.addEventListener("input", show);
+form.addEventListener("submit", event => event.preventDefault());
+show();
+"""
+
+
+def chain_html(chain: Chain) -> str:
+    """Return *chain* as an HTML document that stands alone."""
+    line = timeline(chain)
+    parts = (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">',
+        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">',
+        '<meta name="viewport" content="width=device-width">',
+        f"<title>{escaped(headline(line))}</title><style>{STYLE}</style></head><body>",
+        _header(line, chain.id),
+        _form(line),
+        '<div class="picture" tabindex="0">',
+        drawn(line, chain.id, notes=len(line.rows) < MANY),
+        "</div>",
+        "<table><thead><tr><th>task<th>status<th>reason<th>retries<th>duration"
+        "<th>attempts</thead><tbody>",
+        *_rows(line),
+        f"</tbody></table><script>{SCRIPT}</script></body></html>",
+    )
+    return "\n".join(parts)
+
+
+def _header(line: Timeline, name: str) -> str:
+    if not line.rows:
+        return f"<header><h1>Nothing has ended yet</h1><p>chain {name}</p></header>"
+    top = line.rows[0]
+    results = counted(len(line.rows), "result", "results")
+    retries = counted(sum(row.retries for row in line.rows), "retry", "retries")
+    why = _reason(top)
+    return (
+        f'<header><h1><span class="{top.status}">{MARKS[top.status]}</span> '
+        f"{escaped(cut(top.name, LONGEST_NAME))}</h1>"
+        f"<p>{top.status} after {duration(line.duration)}, {results}, {retries}, "
+        f"chain {name}</p>"
+        + (
+            f'<p class="{top.status}">{escaped(cut(why, LONGEST_REASON))}</p>'
+            if why
+            else ""
+        )
+        + "</header>"
+    )
+
+
+def _form(line: Timeline) -> str:
+    numbers = dict.fromkeys(Status, 0)
+    for row in line.rows:
+        numbers[row.status] += 1
+    boxes = "".join(
+        f'<label class="{status}"><input type="checkbox" name="status" '
+        f'value="{LETTERS[status]}" checked>{status} {number}</label>'
+        for status, number in numbers.items()
+    )
+    return (
+        '<form><input type="search" name="text" autocomplete="off" '
+        'placeholder="Filter by task or reason" aria-label="Filter by task or reason">'
+        f'{boxes}<output name="shown"></output></form>'
+    )
+
+
+def _rows(line: Timeline) -> Iterator[str]:
+    reasons = ROOM_FOR_REASONS // max(len(line.rows), 1)
+    longest = min(reasons, LONGEST_REASON)
+    for row in line.rows:
+        yield (
+            f"<tr class={LETTERS[row.status]}>"
+            f"<td>{escaped(cut(row.name, LONGEST_NAME))}"
+            f"<td>{row.status}<td>{escaped(cut(_reason(row), longest))}"
+            f"<td>{row.retries}<td>{duration(row.bar.width)}<td>{_attempts(row)}"
+        )
+
+
+def _reason(row: Row) -> str:
+    return " · ".join(filter(None, (row.reason, thrown_from(row), undone(row))))
+
+
+def _attempts(row: Row) -> str:
+    """Tell how each attempt ended, without what it said."""
+    ends = [each.error or row.status.value for each in row.ticks]
+    if len(ends) > MOST_ATTEMPTS:
+        between = counted(len(ends) - MOST_ATTEMPTS, "more", "more")
+        ends[MOST_ATTEMPTS - 1 : -1] = [between]
+    return escaped(", ".join(ends))

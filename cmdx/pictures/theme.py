@@ -1,0 +1,85 @@
+"""
+The colours of the pictures, for light and dark.
+
+Text stands out from what it is written on by 4.5 : 1 or more, bars by 3 : 1.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cmdx.outcome import Status
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+LIGHT = {
+    "page": "#f4f6f9",
+    "card": "#ffffff",
+    "line": "#e3e8ef",
+    "branch": "#c3ccd8",
+    "text": "#1c2733",
+    "dim": "#5b6879",
+    "success": "#2b9a66",
+    "success-text": "#1b7a4e",
+    "skipped": "#d08700",
+    "skipped-text": "#8f5a00",
+    "failed": "#d93a3a",
+    "failed-text": "#b42323",
+    "accent": "#5b6ee1",
+    "accent-text": "#4757c4",
+    "pause": "#8593a6",
+}
+
+DARK = {
+    "page": "#0e1217",
+    "card": "#161b22",
+    "line": "#272e38",
+    "branch": "#465160",
+    "text": "#e4e9f0",
+    "dim": "#98a4b3",
+    "success": "#3fb27f",
+    "success-text": "#5fcb9a",
+    "skipped": "#e0a030",
+    "skipped-text": "#ecb550",
+    "failed": "#ef5d5d",
+    "failed-text": "#ff8a85",
+    "accent": "#8c9bff",
+    "accent-text": "#a5b1ff",
+    "pause": "#7d8a9b",
+}
+
+MONOSPACE = "ui-monospace,SFMono-Regular,Menlo,Consolas,'DejaVu Sans Mono',monospace"
+SANS = "system-ui,-apple-system,'Segoe UI',Roboto,'DejaVu Sans',sans-serif"
+
+MARKS = {Status.SUCCESS: "✓", Status.SKIPPED: "○", Status.FAILED: "✗"}
+
+
+def style(scope: str, shapes: Iterable[str], colours: Iterable[str]) -> str:
+    """
+    Return a style sheet for light and dark whose rules hold inside *scope* only.
+
+    In *colours*, ``selector{property:name}``, names are those of the colours above.
+    They are written out, because not every program that draws SVG knows variables.
+    """
+    colours = tuple(colours)
+    light = "".join(_coloured(scope, rule, LIGHT) for rule in colours)
+    dark = "".join(_coloured(scope, rule, DARK) for rule in colours)
+    lasting = "".join(_scoped(scope, rule) for rule in shapes)
+    return f"{lasting}{light}@media(prefers-color-scheme:dark){{{dark}}}"
+
+
+def _coloured(scope: str, rule: str, theme: dict[str, str]) -> str:
+    selector, _, body = _scoped(scope, rule).rstrip("}").partition("{")
+    pairs = (each.partition(":") for each in body.split(";"))
+    return f"{selector}{{{';'.join(f'{name}:{theme[key]}' for name, _, key in pairs)}}}"
+
+
+def _scoped(scope: str, rule: str) -> str:
+    """Put *scope* before each selector; ``&`` stands for the scope itself."""
+    selectors, brace, body = rule.partition("{")
+    scoped = (
+        scope + each[1:] if each.startswith("&") else f"{scope} {each}".lstrip()
+        for each in selectors.split(",")
+    )
+    return ",".join(scoped) + brace + body

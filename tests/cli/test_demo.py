@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from time import perf_counter
+
+import pytest
+
+from cmdx.cli import main
+
+
+def test_without_a_command_it_prints_its_help(capsys):
+    assert main([]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("usage: python -m cmdx")
+    assert "demo" in printed
+
+
+def test_an_unknown_command_is_refused_and_the_known_ones_are_named(capsys):
+    with pytest.raises(SystemExit) as exit_:
+        main(["dmeo"])
+    assert exit_.value.code == 2
+    assert "demo" in capsys.readouterr().err
+
+
+def test_it_tells_its_version(capsys):
+    with pytest.raises(SystemExit) as exit_:
+        main(["--version"])
+    assert exit_.value.code == 0
+    assert capsys.readouterr().out.startswith("pycmdx ")
+
+
+def test_the_demo_retries_a_flaky_task_and_shows_its_attempts(instant, capsys):
+    assert main(["demo"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    flaky = next(line for line in lines if line.startswith("✓ QuoteShipping"))
+    assert flaky.endswith("2 retries, value='4.90 EUR'")
+    told = [line.split(": ")[1] for line in lines if "attempt " in line]
+    assert told == [
+        "the carrier does not answer; waits 50 ms",
+        "the carrier does not answer; waits 100 ms",
+        "done",
+    ]
+    assert instant.pauses.count(0.05) == instant.pauses.count(0.1) == 2
+
+
+@pytest.mark.usefixtures("instant")
+def test_the_demo_shows_a_skipped_and_a_failed_task(capsys):
+    main(["demo"])
+    lines = capsys.readouterr().out.splitlines()
+    assert any(
+        line.startswith("○ ApplyVoucher") and line.endswith("no voucher given")
+        for line in lines
+    )
+    assert any(
+        line.startswith("✗ ChargeCard") and line.endswith("card declined")
+        for line in lines
+    )
+    assert "   metadata: {'code': 'insufficient_funds'}" in lines
+
+
+@pytest.mark.usefixtures("instant")
+def test_the_demo_draws_a_chain_as_a_tree(capsys):
+    main(["demo"])
+    lines = capsys.readouterr().out.splitlines()
+    start = next(n for n, line in enumerate(lines) if line.startswith("✗ Checkout"))
+    tree = [line.split("  ")[0] for line in lines[start : start + 5]]
+    assert tree == [
+        "✗ Checkout",
+        "├─ ✓ ReserveStock",
+        "├─ ✓ QuoteShipping",
+        "├─ ○ ApplyVoucher",
+        "└─ ✗ ChargeCard",
+    ]
+    assert all(" ms" in line for line in lines[start : start + 5])
+    assert lines[-1] == "   rolled back, because ChargeCard failed"
+
+
+def test_the_demo_sleeps_less_than_a_second_in_all(instant):
+    main(["demo"])
+    assert 0 < sum(instant.pauses) < 1
+
+
+def test_python_dash_m_cmdx_demo_runs_as_a_program():
+    started = perf_counter()
+    finished = subprocess.run(
+        [sys.executable, "-m", "cmdx", "demo"],
+        capture_output=True,
+        check=False,
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+    )
+    assert finished.returncode == 0, finished.stderr.decode()
+    assert finished.stderr == b""
+    assert b"? QuoteShipping" in finished.stdout
+    assert perf_counter() - started > 0.3, "the demo pauses for real"
