@@ -51,7 +51,7 @@ from cmdx.telemetry import (
     task_rolled_back,
     task_started,
 )
-from cmdx.validation import Errors, messages
+from cmdx.validation import Errors, Invalid, messages
 from cmdx.workflow import Workflow, group, parallel, step
 
 __all__ = [
@@ -66,6 +66,7 @@ __all__ = [
     "Fault",
     "FinishedTaskError",
     "ImplementationError",
+    "Invalid",
     "MiddlewareError",
     "NoValueError",
     "Outcome",

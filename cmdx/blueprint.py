@@ -174,7 +174,9 @@ class Plan:
             compiled_output(task, each) for each in blueprint.fields.outputs.values()
         )
         # None: a task that declares no inputs takes any keyword.
-        self.keywords = frozenset(each.shown for each in self.inputs) or None
+        # An input with a source is not given by callers.
+        names = frozenset(each.key for each in self.inputs if each.key == each.shown)
+        self.keywords = names if self.inputs else None
         self.retry = compiled_policy(task, blueprint.retry_policy)
         self.before = tuple(
             hooked

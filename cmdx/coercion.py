@@ -39,7 +39,7 @@ from uuid import UUID
 import attrs
 
 from cmdx.exceptions import DefinitionError
-from cmdx.validation import Invalid, constraints_of
+from cmdx.validation import Invalid, check_all, constraints_of
 
 Coercer: TypeAlias = Callable[[Any], Any]
 T = TypeVar("T")
@@ -383,26 +383,30 @@ def admits_none(annotation: Any) -> bool:
 
 def unwrapped(annotation: Any) -> Any:
     """Strip ``Annotated``, ``NewType``, aliases and the qualifiers of TypedDict."""
-    while True:
-        origin = get_origin(annotation)
-        if origin is Annotated or _qualifies(origin):
-            annotation = get_args(annotation)[0]
-        elif hasattr(annotation, "__supertype__"):
-            annotation = annotation.__supertype__
-        elif hasattr(annotation, "__value__") and not isinstance(
-            annotation, type | Enum
-        ):
-            annotation = annotation.__value__
-        else:
-            return annotation
+    while (inner := _within(annotation)) is not annotation:
+        annotation = inner
+    return annotation
 
 
 def constraints_in(annotation: Any) -> list[Callable[[Any], None]]:
-    """Return the checks in the ``Annotated`` layers, the innermost first."""
-    if get_origin(annotation) is Annotated:
-        inner, *metadata = get_args(annotation)
-        return [*constraints_in(inner), *constraints_of(metadata)]
-    return []
+    """Return the checks in the layers around a type, the innermost first."""
+    inner = _within(annotation)
+    if inner is annotation:
+        return []
+    own = get_args(annotation)[1:] if get_origin(annotation) is Annotated else ()
+    return [*constraints_in(inner), *constraints_of(own)]
+
+
+def _within(annotation: Any) -> Any:
+    """Return what stands inside the outermost layer, *annotation* if there is none."""
+    origin = get_origin(annotation)
+    if origin is Annotated or _qualifies(origin):
+        return get_args(annotation)[0]
+    if hasattr(annotation, "__supertype__"):
+        return annotation.__supertype__
+    if isinstance(annotation, type | Enum):
+        return annotation
+    return getattr(annotation, "__value__", annotation)
 
 
 def _structured(annotation: Any) -> Coercer:
@@ -438,14 +442,13 @@ def _is_union(annotation: Any) -> bool:
 
 
 def constrained(coerce: Coercer, checks: list[Callable[[Any], None]]) -> Coercer:
-    """Have *checks* look at what *coerce* makes."""
+    """Have *checks* look at what *coerce* makes, all of them."""
     if not checks:
         return coerce
 
     def coerced(value: Any) -> Any:
         made = coerce(value)
-        for check in checks:
-            check(made)
+        check_all(checks, made)
         return made
 
     return coerced
@@ -701,10 +704,20 @@ def parts_of(kind: type) -> list[Part]:
     if is_typeddict(kind):
         needed: frozenset[str] = kind.__required_keys__  # type: ignore[attr-defined]
         return [
-            Part(name, name, annotation, name in needed)
+            Part(name, name, annotation, _is_needed(annotation, name in needed))
             for name, annotation in _hints(kind).items()
         ]
     raise Unknown(kind)
+
+
+def _is_needed(annotation: Any, declared: bool) -> bool:  # noqa: FBT001 -- a fact
+    """Tell whether a key must be there; text hides ``NotRequired`` from TypedDict."""
+    while get_origin(annotation) is Annotated or _qualifies(get_origin(annotation)):
+        name = getattr(get_origin(annotation), "_name", "")
+        if name in ("Required", "NotRequired"):
+            return name == "Required"
+        annotation = get_args(annotation)[0]
+    return declared
 
 
 def _hints(kind: type) -> dict[str, Any]:

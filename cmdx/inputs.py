@@ -48,7 +48,7 @@ from cmdx.context import MISSING
 from cmdx.exceptions import DefinitionError, did_you_mean
 from cmdx.gates import Gate, check_gates, compiled_gate
 from cmdx.outputs import Output
-from cmdx.validation import VALIDATORS, Invalid
+from cmdx.validation import VALIDATORS, Invalid, check_all
 from cmdx.validation import by_callable as validator
 
 if TYPE_CHECKING:
@@ -66,11 +66,10 @@ T = TypeVar("T")
 # -- what one line says --------------------------------------------------------------
 
 
-class InputOptions(TypedDict, total=False):
-    """The options that ``required`` and ``optional`` share."""
+class SourcedOptions(TypedDict, total=False):
+    """The options of an input that callers do not give."""
 
     alias: str
-    source: str | Callable[..., Any]
     coerce: Callable[[Any], Any] | bool
     transform: Callable[[Any], Any]
     validate: Callable[[Any], Any] | Iterable[Callable[[Any], Any]]
@@ -91,6 +90,12 @@ class InputOptions(TypedDict, total=False):
     pattern: str | re.Pattern[str]
     one_of: Iterable[Any]
     none_of: Iterable[Any]
+
+
+class InputOptions(SourcedOptions, total=False):
+    """The options that ``required`` and ``optional`` share."""
+
+    source: str | Callable[..., Any]
 
 
 @attrs.frozen(eq=False)
@@ -116,8 +121,17 @@ class Private:
     """What ``private()`` said: an annotation that is no field."""
 
 
-def required(**options: Unpack[InputOptions]) -> Any:
-    """Declare an input that must be given."""
+@overload
+def required(
+    *,
+    source: str | Callable[..., Any],
+    init: Literal[False] = False,
+    **options: Unpack[SourcedOptions],
+) -> Any: ...
+@overload
+def required(**options: Unpack[InputOptions]) -> Any: ...
+def required(**options: Any) -> Any:
+    """Declare an input that must be given, or that *source* must provide."""
     for name in ("default", "factory"):
         if name in options:
             message = (
@@ -163,7 +177,7 @@ def private(*, init: Literal[False] = False) -> Any:
 
 
 def _checked(where: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    known = tuple(InputOptions.__annotations__)
+    known = (*SourcedOptions.__annotations__, "source")
     for name in options:
         if name not in known:
             message = (
@@ -468,14 +482,7 @@ def _pipeline(where: str, declared: Input) -> Coercer:
         made = coerce(value)
         if transform is not None:
             made = transform(made)
-        problems = []
-        for check in checks:
-            try:
-                check(made)
-            except Invalid as invalid:
-                problems.append(invalid)
-        if problems:
-            raise Invalid.together(problems)
+        check_all(checks, made)
         return made
 
     return convert

@@ -70,7 +70,7 @@ def line_of(result: Result[Any], extra: tuple[str, ...] = ()) -> dict[str, Any]:
     line = {name: facts[name] for name in FIELDS}
     for name in extra:
         holder, _, key = name.partition(".")
-        value = getattr(result, holder)
+        value = facts["value"] if holder == "value" else getattr(result, holder)
         line[name] = _plain(value.get(key) if key else value)
     return line
 

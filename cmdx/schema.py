@@ -50,17 +50,18 @@ SCALARS: dict[Any, Schema] = {
 }
 
 CONSTRAINTS: dict[str, Callable[[Any], Schema]] = {
-    "gt": lambda bound: {"exclusiveMinimum": bound},
-    "ge": lambda bound: {"minimum": bound},
-    "lt": lambda bound: {"exclusiveMaximum": bound},
-    "le": lambda bound: {"maximum": bound},
-    "multiple_of": lambda step: {"multipleOf": step},
+    "gt": lambda bound: _number("exclusiveMinimum", bound),
+    "ge": lambda bound: _number("minimum", bound),
+    "lt": lambda bound: _number("exclusiveMaximum", bound),
+    "le": lambda bound: _number("maximum", bound),
+    "multiple_of": lambda step: _number("multipleOf", step),
     "pattern": lambda wanted: {
         "pattern": f"^(?:{getattr(wanted, 'pattern', wanted)})$"
     },
     "one_of": lambda choices: {"enum": [_plain(each) for each in choices]},
     "none_of": lambda choices: {"not": {"enum": [_plain(each) for each in choices]}},
 }
+TITLE = "title"
 LENGTHS = {"string": "Length", "array": "Items", "object": "Properties"}
 
 
@@ -81,7 +82,10 @@ def inputs_schema(fields: Fields) -> Schema:
     if properties:
         schema["additionalProperties"] = False
     if definitions:
-        schema["$defs"] = definitions
+        schema["$defs"] = {
+            name: each | {TITLE: each[TITLE].__name__}
+            for name, each in definitions.items()
+        }
     return schema
 
 
@@ -101,7 +105,10 @@ def outputs_schema(fields: Fields) -> Schema:
     ]
     schema = {"type": "object", "properties": properties, "required": needed}
     if definitions:
-        schema["$defs"] = definitions
+        schema["$defs"] = {
+            name: each | {TITLE: each[TITLE].__name__}
+            for name, each in definitions.items()
+        }
     return schema
 
 
@@ -153,8 +160,9 @@ def _with_options(schema: Schema, options: Mapping[str, Any]) -> Schema:
         if options.get(name) is not None:
             schema = schema | describe(options[name])
     suffix = LENGTHS.get(str(schema.get("type")), "Length")
-    least = options.get("min_length", options.get("length"))
-    most = options.get("max_length", options.get("length"))
+    exact = options.get("length")
+    least = options.get("min_length") if exact is None else exact
+    most = options.get("max_length") if exact is None else exact
     if least is None and options.get("presence") and "type" in schema:
         least = 1 if schema["type"] in LENGTHS else None
     return (
@@ -205,10 +213,11 @@ def _class(kind: Any, definitions: dict[str, Schema]) -> Schema:
         parts = parts_of(kind)
     except Unknown:
         return {}
-    name = kind.__name__
+    name = _definition_name(kind, definitions)
     if name not in definitions:
-        definitions[name] = {}  # a class may have fields of its own type
+        definitions[name] = {TITLE: kind}  # a class may have fields of its own type
         definitions[name] = {
+            TITLE: kind,
             "type": "object",
             "properties": {
                 part.key: schema_of(part.annotation, definitions) for part in parts
@@ -216,6 +225,23 @@ def _class(kind: Any, definitions: dict[str, Schema]) -> Schema:
             "required": [part.key for part in parts if part.required],
         }
     return {"$ref": f"#/$defs/{name}"}
+
+
+def _definition_name(kind: Any, definitions: dict[str, Schema]) -> str:
+    """Return the name of *kind*, made longer if another class has it."""
+    name = str(kind.__name__)
+    while name in definitions and definitions[name][TITLE] is not kind:
+        name = f"{name}_"
+    return name
+
+
+def _number(keyword: str, bound: Any) -> Schema:
+    """Describe a bound; JSON Schema knows bounds of numbers alone."""
+    if isinstance(bound, bool) or not isinstance(
+        bound, int | float | Decimal | Fraction
+    ):
+        return {}
+    return {keyword: bound if isinstance(bound, int | float) else float(bound)}
 
 
 def _is_gated(declared: Input) -> bool:

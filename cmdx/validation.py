@@ -47,9 +47,7 @@ messages: dict[str, str] = {
     "dict": "must be a mapping",
     "length_of_tuple": "must have {length} items",
     "object": "must be a mapping of the fields of {name}",
-    "instance": "must be a {name}",
     "union": "must be one of {kinds}",
-    "unknown_key": "is not known",
     # validators
     "presence": "must be present",
     "absence": "must be absent",
@@ -298,6 +296,23 @@ def by_callable(validate: Callable[[Any], Any]) -> Check:
     return check
 
 
+def by_predicate(holds: Callable[[Any], Any]) -> Check:
+    """Refuse what *holds* does not hold for."""
+    return by_callable(lambda value: bool(holds(value)))
+
+
+def check_all(checks: Iterable[Check], value: Any) -> None:
+    """Have all *checks* look at *value* before it is refused."""
+    problems = []
+    for check in checks:
+        try:
+            check(value)
+        except Invalid as invalid:
+            problems.append(invalid)
+    if problems:
+        raise Invalid.together(problems)
+
+
 VALIDATORS: dict[str, Callable[[Any], Check]] = {
     each.__name__: each
     for each in (
@@ -323,14 +338,14 @@ def constraints_of(metadata: Iterable[Any]) -> list[Check]:
         ]
         if wishes:
             checks += [VALIDATORS[name](value) for name, value in wishes]
+        elif callable(each) and not isinstance(each, type):
+            checks.append(by_callable(each))
         elif callable(getattr(each, "func", None)):
-            checks.append(by_callable(each.func))
+            checks.append(by_predicate(each.func))
         elif isinstance(each, re.Pattern):
             checks.append(pattern(each))
         elif hasattr(each, "__is_annotated_types_grouped_metadata__"):
             checks += constraints_of(each)
-        elif callable(each) and not isinstance(each, type):
-            checks.append(by_callable(each))
     return checks
 
 
