@@ -48,7 +48,7 @@ def workflow_mermaid(workflow: type[Workflow[Any]]) -> str:
     start = chart.node("([", name_of(workflow), "])")
     parts = [_drawn(chart, each) for each in workflow._group_.steps]
     end = chart.point("(((", ")))")
-    chart.link(Part(start, start), *parts, Part(end, end))
+    chart.link(Part(start), *parts, Part(end))
     return chart.text(WORKFLOW_STYLES)
 
 
@@ -89,10 +89,9 @@ def safe(text: str) -> str:
 
 
 class Part(NamedTuple):
-    """What was drawn for a step or a group: where it is entered and left."""
+    """What was drawn for a step or a group."""
 
-    entry: str
-    exit: str
+    name: str
     given: tuple[str, ...] = ()
     """What the line to it says."""
     taken: tuple[str, ...] = ()
@@ -116,13 +115,13 @@ def _step(chart: Chart, step: Step) -> Part:
     label = f"{name_of(step.task)}, may fail" if tolerated else name_of(step.task)
     if inner is None or not inner.steps:
         node = chart.node("[", label, "]", style)
-        return Part(node, node, given, taken)
+        return Part(node, given, taken)
     frame = chart.frame(label)
     chart.link(*[_drawn(chart, each) for each in inner.steps])
     chart.close()
     if tolerated:
         chart.line(f"style {frame} {DASHED}")
-    return Part(frame, frame, given, taken)
+    return Part(frame, given, taken)
 
 
 def _group(chart: Chart, group: Group) -> Part:
@@ -132,14 +131,14 @@ def _group(chart: Chart, group: Group) -> Part:
     else:
         chart.link(*[_drawn(chart, each) for each in group.steps])
     chart.close()
-    return Part(frame, frame)
+    return Part(frame)
 
 
 def _group_words(group: Group) -> Iterable[str]:
     yield "parallel" if group.parallel else "group"
-    if group.if_ not in (None, True):
+    if group.if_ is not None and group.if_ is not True:
         yield f"if {name_of_call(group.if_)}"
-    if group.unless not in (None, False):
+    if group.unless is not None and group.unless is not False:
         yield f"unless {name_of_call(group.unless)}"
     if group.continue_on_failure:
         yield "continue on failure"
@@ -156,7 +155,7 @@ def _side_by_side(chart: Chart, group: Group) -> None:
     parts = [_drawn(chart, each) for each in group.steps]
     join = chart.point("((", "))")
     for part in parts:
-        chart.link(Part(fork, fork), part, Part(join, join))
+        chart.link(Part(fork), part, Part(join))
 
 
 # -- the chart -----------------------------------------------------------------------
@@ -208,7 +207,7 @@ class Chart:
         for before, after in zip(parts, parts[1:], strict=False):
             words = "<br/>".join(map(safe, before.taken + after.given))
             label = f'|"{words}"|' if words else ""
-            self.line(f"{before.exit} -->{label} {after.entry}")
+            self.line(f"{before.name} -->{label} {after.name}")
 
     def text(self, styles: Sequence[str]) -> str:
         """Return the whole flowchart."""
