@@ -12,13 +12,15 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 from cmdx.clock import now
 from cmdx.exceptions import DefinitionError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterator
+
+T = TypeVar("T")
 
 current: ContextVar[float | None] = ContextVar("cmdx.deadline", default=None)
 """The moment of the clock by which all must be done, or None."""
@@ -59,7 +61,7 @@ def allows(pause: float) -> bool:
     return moment is None or now() + max(pause, 0.0) < moment
 
 
-async def cancelled_in_time(awaitable: Awaitable[Any], moment: float) -> Any:
+async def cancelled_in_time(awaitable: Awaitable[T], moment: float) -> T:
     """Await, and cancel when *moment* has come."""
     import asyncio
 

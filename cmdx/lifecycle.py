@@ -7,14 +7,14 @@ What happens when a task runs.
 4. inputs are resolved                                ``block``
 5. ``work`` is called, again while the policy says so ``worked``
 6. outputs are verified, or ``rollback`` is called    ``block``
-7. around hooks close, completion callbacks run       ``complete``
+7. around hooks close, completion callbacks run       ``completed``
 8. middlewares see the result and close               ``wrapped``
 9. the result joins the chain, is sent and is logged  ``lifecycle``
 
 It is written once, as coroutines. In a synchronous run nothing awaited ever suspends,
 so ``drive`` takes them through in one go; in an asynchronous run they are awaited.
 
-Whatever user code raises becomes the outcome; see ``ended_by`` for what does not.
+Whatever user code raises becomes the outcome; ``keeps`` tells what does not.
 """
 
 from __future__ import annotations
@@ -227,9 +227,15 @@ def resolved(task: Invocation, plan: Plan) -> Record | None:
 
 def verified(task: Invocation, plan: Plan, record: Record) -> None:
     """Fail a run that returned without setting its outputs."""
-    if record.stopped is Stop.SUCCESS:  # not after a halt
+    if record.stopped is not Stop.SUCCESS:  # it was halted
+        return
+    try:
         verify(task, plan.outputs)
         record.outcome = reviewed(task, record.outcome)
+    except (Halt, Exception) as error:  # of a gate
+        if not keeps(task, error):
+            raise
+        record.outcome = ended_by(task, error).outcome
 
 
 async def limited(task: Invocation, plan: Plan, pause: Pause) -> Record:
@@ -258,7 +264,7 @@ async def worked(  # noqa: C901, PLR0912, PLR0915 -- the loop is the story, and 
         try:
             value = task.work()
             if type(value) is CoroutineType:
-                value = await awaited(task, value)
+                value = await in_time(awaited(task, value))
             record = Record(task, SUCCESS, value)
         except plan.retry.catches as error:
             failure = error
@@ -309,10 +315,15 @@ async def worked(  # noqa: C901, PLR0912, PLR0915 -- the loop is the story, and 
 
 
 def awaited(task: Invocation, steps: CoroutineType[Any, Any, T]) -> Awaitable[T]:
-    """Return *steps* to be awaited, until the deadline if there is one."""
+    """Return *steps* to be awaited; refuse them in a synchronous run."""
     if not task._awaits_:
         steps.close()
         raise AsyncTaskError(type(task))
+    return steps
+
+
+def in_time(steps: Awaitable[T]) -> Awaitable[T]:
+    """Have an attempt be cancelled at the deadline, if there is one."""
     moment = deadlines.current.get()
     return steps if moment is None else deadlines.cancelled_in_time(steps, moment)
 

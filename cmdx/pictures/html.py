@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from cmdx.pictures.timeline import Row, Timeline
 
 MANY = 2000
-"""From so many rows on, the drawing leaves notes to the table."""
+"""With more rows than this, the drawing leaves reasons to the table."""
 ROOM_FOR_REASONS = 1_000_000
 """Letters that all reasons together may take."""
 LONGEST_REASON = 400
@@ -73,22 +73,23 @@ LETTERS = {Status.SUCCESS: "s", Status.SKIPPED: "k", Status.FAILED: "f"}
 SCRIPT = """
 const form = document.forms[0], rows = [...document.querySelectorAll("tbody tr")];
 const bars = document.querySelectorAll("svg .row");
-const texts = rows.map(row => row.textContent.toLowerCase());
+let texts;
 function show() {
   const wanted = form.text.value.toLowerCase();
-  const off = new Set([...form.status].filter(s => !s.checked).map(s => s.value));
-  let count = 0;
+  const off = new Set([...form.status].filter(box => !box.checked).map(box => box.value));
+  let shown = 0;
+  texts ??= rows.map(row => row.textContent.toLowerCase());
   rows.forEach((row, i) => {
     const away = off.has(row.className) || !texts[i].includes(wanted);
     row.hidden = away;
     bars[i].classList.toggle("away", away);
-    count += !away;
+    shown += !away;
   });
-  form.shown.value = count < rows.length ? count + " of " + rows.length : "";
+  form.shown.value = shown < rows.length ? shown + " of " + rows.length : "";
 }
 form.addEventListener("input", show);
 form.addEventListener("submit", event => event.preventDefault());
-show();
+if (form.text.value || [...form.status].some(box => !box.checked)) show();
 """
 
 
@@ -103,7 +104,7 @@ def chain_html(chain: Chain) -> str:
         _header(line, chain.id),
         _form(line),
         '<div class="picture" tabindex="0">',
-        drawn(line, chain.id, notes=len(line.rows) < MANY),
+        drawn(line, chain.id, brief=len(line.rows) > MANY),
         "</div>",
         "<table><thead><tr><th>task<th>status<th>reason<th>retries<th>duration"
         "<th>attempts</thead><tbody>",

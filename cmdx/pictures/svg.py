@@ -111,9 +111,13 @@ def chain_notebook(chain: Chain) -> str:
     return f'<div style="overflow-x:auto">{drawing}</div>{more if left > 0 else ""}'
 
 
-def drawn(line: Timeline, name: str, *, notes: bool = True) -> str:
-    """Return *line* as an SVG document; *name* keeps its ids apart from others'."""
-    page = Page.of(line, notes=notes)
+def drawn(line: Timeline, name: str, *, brief: bool = False) -> str:
+    """
+    Return *line* as an SVG document; *name* keeps its ids apart from others'.
+
+    A *brief* one says nothing but names and durations.
+    """
+    page = Page.of(line, brief=brief)
     hatch = f"cmdx-pause-{name[-12:]}"
     parts = (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="cmdx-timeline" role="img" '
@@ -158,20 +162,21 @@ class Page(NamedTuple):
     tops: tuple[int, ...]
     notes: tuple[str, ...]
     height: int
+    brief: bool
 
     @classmethod
-    def of(cls, line: Timeline, *, notes: bool) -> Page:
+    def of(cls, line: Timeline, *, brief: bool) -> Page:
         """Make room for the names, the notes and the bars of *line*."""
         deepest = max((row.depth for row in line.rows), default=0)
         indent = min(INDENT, DEEPEST_INDENT / max(deepest, 1))
         names = max((_name_width(row, indent) for row in line.rows), default=0)
         left = MARGIN + min(max(names, NARROWEST_NAMES), WIDEST_NAMES) + MARGIN
-        written = tuple(note_of(row) if notes else "" for row in line.rows)
-        heights = (LINE + NOTE * bool(note) for note in written)
+        notes = tuple("" if brief else note_of(row) for row in line.rows)
+        heights = (LINE + NOTE * bool(note) for note in notes)
         *tops, end = accumulate(heights, initial=AXIS)
         room = RIGHT - left
         scale = room / line.duration if line.duration > 0 else 0.0
-        return cls(left, scale, indent, tuple(tops), written, end + FOOT)
+        return cls(left, scale, indent, tuple(tops), notes, end + FOOT, brief)
 
     def x(self, seconds: float) -> float:
         """Return where a time is."""
@@ -228,7 +233,7 @@ def _row(page: Page, number: int, row: Row, hatch: str) -> str:
     top = (LINE - high) // 2
     parts = (
         f'<g class="row {row.status}" transform="translate(0 {page.tops[number]})">',
-        _tooltip(row),
+        "" if page.brief else _tooltip(row),
         _name(page, row),
         f'<rect class="bar" x="{left:.5g}" y="{top}" width="{width:.5g}" '
         f'height="{high}" rx="2"/>',
