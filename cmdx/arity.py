@@ -1,4 +1,4 @@
-"""How many of the arguments we offer does a callable take."""
+"""What a callable takes of the arguments we offer, and whether it awaits."""
 
 from __future__ import annotations
 
@@ -49,6 +49,12 @@ def takes_keyword(call: Callable[..., Any], name: str) -> bool:
         parameter.name == name and parameter.kind is inspect.Parameter.KEYWORD_ONLY
         for parameter in parameters
     )
+
+
+def awaits(call: Callable[..., Any]) -> bool:
+    """Tell whether *call* is a coroutine function or an async generator function."""
+    inner = call if inspect.isroutine(call) else getattr(call, "__call__", call)  # noqa: B004
+    return inspect.iscoroutinefunction(inner) or inspect.isasyncgenfunction(inner)
 
 
 def _parameters(call: Callable[..., Any]) -> tuple[inspect.Parameter, ...]:

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, TypedDict, cast
 import attrs
 
 from cmdx.adhoc import RetryOptions
-from cmdx.arity import accepted
-from cmdx.callbacks import AFTER, BEFORE, Hook, awaits, compiled_hooks, hooks_of
+from cmdx.arity import accepted, awaits
+from cmdx.callbacks import AFTER, BEFORE, Hook, compiled_hooks, hooks_of
 from cmdx.declarations import declared
 from cmdx.deprecation import LOUDNESS, Deprecation, compiled_deprecation
 from cmdx.exceptions import (

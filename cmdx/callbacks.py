@@ -11,7 +11,6 @@ A hook that runs after ``work`` may take the outcome as a second argument.
 
 from __future__ import annotations
 
-import inspect
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, overload
 
 import attrs
@@ -214,9 +213,3 @@ def _compiled(
         raise DefinitionError(message) from None
     gate = compiled_gate(where, cls, occasion.if_, occasion.unless)
     return Hooked(name, gate, takes_outcome=taken > 1)
-
-
-def awaits(call: Callable[..., Any]) -> bool:
-    """Tell whether *call* is a coroutine function or an async generator function."""
-    inner = call if inspect.isroutine(call) else getattr(call, "__call__", call)  # noqa: B004
-    return inspect.iscoroutinefunction(inner) or inspect.isasyncgenfunction(inner)

@@ -12,7 +12,7 @@ import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from cmdx.arity import accepted
+from cmdx.arity import accepted, awaits
 from cmdx.exceptions import DefinitionError, did_you_mean
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def _method_asker(where: str, cls: type[Task[Any]], name: str, offered: int) -> 
 
 
 def _check_callable(where: str, gate: Callable[..., Any], offered: int) -> None:
-    if inspect.iscoroutinefunction(gate):
+    if awaits(gate):
         message = (
             f"{where} is async, but gates are asked without awaiting. "
             "Use a plain function; do what must be awaited in work."

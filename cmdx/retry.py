@@ -32,7 +32,7 @@ from typing import (
 import attrs
 
 from cmdx import deadlines
-from cmdx.arity import accepted, takes_keyword
+from cmdx.arity import accepted, awaits, takes_keyword
 from cmdx.budget import RetryBudget
 from cmdx.declarations import declare
 from cmdx.exceptions import (
@@ -465,6 +465,12 @@ def _check_options(options: dict[str, Any]) -> None:
 
 
 def _check_jitter(jitter: Callable[..., Any]) -> None:
+    if awaits(jitter):
+        message = (
+            f"retry_on: jitter {jitter!r} is async, but nobody awaits it. "
+            "Use a plain function."
+        )
+        raise DefinitionError(message)
     try:
         accepted(jitter, JITTER_ARGUMENTS)
     except TypeError as error:
