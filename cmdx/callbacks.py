@@ -11,6 +11,7 @@ A hook that runs after ``work`` may take the outcome as a second argument.
 
 from __future__ import annotations
 
+from types import MethodType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, overload
 
 import attrs
@@ -60,7 +61,10 @@ class Hook:
     def __get__(self, task: object, cls: type | None = None) -> Any:
         """Bind as the function alone would."""
         bind = getattr(self.function, "__get__", None)
-        return self.function if bind is None else bind(task, cls)
+        if bind is not None:
+            return bind(task, cls)
+        # A callable object or a partial, which has the task as its first argument.
+        return self.function if task is None else MethodType(self.function, task)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function."""
@@ -143,14 +147,7 @@ def collect_hooks(cls: type[Task[Any]]) -> None:
 
     They are noted once, so that a test may put a mock in the place of a method later.
     """
-    inherited = _folded(cls.__mro__[1:])
-    hooks: dict[str, Hook | None] = {}
-    for name, attribute in vars(cls).items():
-        if isinstance(attribute, Hook):
-            hooks[name] = attribute
-        elif name in inherited:
-            hooks[name] = _overridden(cls, name, inherited[name])
-    cls._hooks_ = hooks
+    cls._hooks_ = _own_hooks(cls, _folded(cls.__mro__[1:]))
 
 
 def _overridden(cls: type[Task[Any]], name: str, inherited: Hook) -> Hook | None:
@@ -174,19 +171,21 @@ def hooks_of(cls: type[Task[Any]]) -> dict[str, Hook]:
 def _folded(classes: Sequence[type]) -> dict[str, Hook]:
     hooks: dict[str, Hook] = {}
     for each in reversed(classes):
-        for name, hook in _own_hooks(each).items():
-            if hook is None:
-                hooks.pop(name, None)
-            else:
-                hooks[name] = hook
+        noted = vars(each).get("_hooks_")
+        own = _own_hooks(each, hooks) if noted is None else noted
+        hooks |= own
+        hooks = {name: hook for name, hook in hooks.items() if hook is not None}
     return hooks
 
 
-def _own_hooks(cls: type) -> dict[str, Hook | None]:
-    if "_hooks_" in vars(cls):
-        return cls._hooks_  # type: ignore[attr-defined, no-any-return]
-    # A mixin, which is no task.
-    return {name: each for name, each in vars(cls).items() if isinstance(each, Hook)}
+def _own_hooks(cls: Any, inherited: dict[str, Hook]) -> dict[str, Hook | None]:
+    hooks: dict[str, Hook | None] = {}
+    for name, attribute in vars(cls).items():
+        if isinstance(attribute, Hook):
+            hooks[name] = attribute
+        elif name in inherited:
+            hooks[name] = _overridden(cls, name, inherited[name])
+    return hooks
 
 
 def compiled_hooks(

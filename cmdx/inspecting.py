@@ -38,8 +38,8 @@ from typing import (
 from uuid import UUID
 
 import cmdx
+from cmdx.arity import awaits
 from cmdx.blueprint import Blueprint
-from cmdx.callbacks import awaits
 from cmdx.coercion import Unknown, parts_of, unwrapped
 from cmdx.exceptions import did_you_mean
 from cmdx.task import Task

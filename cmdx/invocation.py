@@ -110,7 +110,8 @@ class Invocation:
     @property
     def logger(self) -> Any:
         """A structlog logger that knows which run it writes for."""
-        return bound_logger(self, chain_of(self).id)
+        running = self._phase_ == "running"
+        return bound_logger(self, chain_of(self).id if running else None)
 
     @property
     def tid(self) -> str:

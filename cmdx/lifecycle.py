@@ -278,6 +278,10 @@ async def worked(  # noqa: C901, PLR0912, PLR0915 -- the loop is the story, and 
             late = isinstance(error, deadlines.DeadlineExceeded)
             record = ended_by(task, error, Stop.DEADLINE if late else Stop.NOT_LISTED)
             failure = record.outcome.cause
+        except BaseExceptionGroup as group:  # a task group wraps what its tasks raise
+            record = halted_within(task, group)
+            if record is None:
+                raise
         if failure is None and not attempts:
             break
         # Outside the handlers: nothing below happens "during handling" of the failure.
@@ -312,6 +316,16 @@ async def worked(  # noqa: C901, PLR0912, PLR0915 -- the loop is the story, and 
     if task._noted_ and record.outcome.status is Status.SUCCESS:
         record.outcome = reviewed(task, record.outcome)
     return record  # type: ignore[no-any-return]
+
+
+def halted_within(task: Invocation, group: BaseExceptionGroup[Any]) -> Record | None:
+    """Return the record of a halt of *task* that is wrapped in *group*, if there is."""
+    halts = group.subgroup(lambda each: isinstance(each, Halt) and each.task is task)
+    while isinstance(halts, BaseExceptionGroup):
+        halts = halts.exceptions[0]
+    if halts is None:
+        return None
+    return ended(task, halts.outcome, Stop.HALTED, halts.value)
 
 
 def awaited(task: Invocation, steps: CoroutineType[Any, Any, T]) -> Awaitable[T]:
@@ -369,7 +383,8 @@ async def roll_back(task: Invocation, record: Record) -> None:
         if type(done) is CoroutineType:
             await awaited(task, done)
     except (Halt, Exception) as error:
-        if isinstance(error, Halt) and error.task is not task:
+        others = isinstance(error, Halt) and error.task is not task
+        if others or isinstance(error, AsyncTaskError):
             raise
         record.rollback_error = without_our_frames(error)
     if task_rolled_back.receivers:

@@ -84,12 +84,13 @@ def log_deprecation(task: Invocation) -> None:
         logging.getLogger("cmdx").warning("%s is deprecated", name)
 
 
-def bound_logger(task: Invocation, cid: str) -> Any:
+def bound_logger(task: Invocation, cid: str | None) -> Any:
     """Return a structlog logger that knows which run it writes for."""
     import structlog
 
+    known = {"cid": cid} if cid is not None else {}
     return structlog.get_logger("cmdx").bind(
-        task=type(task).__qualname__, tid=task.tid, cid=cid
+        task=type(task).__qualname__, tid=task.tid, **known
     )
 
 

@@ -27,6 +27,7 @@ from cmdx.exceptions import (
     MiddlewareError,
 )
 from cmdx.gates import Ask, Gate, check_gates
+from cmdx.outcome import Halt
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -138,20 +139,26 @@ async def torn_down(generators: list[Any], error: BaseException) -> None:
     """
     Throw into *generators* what no result can be made of, the innermost first.
 
-    What they raise instead is reported, and does not take the place of *error*.
+    An error they raise instead is reported, and does not take the place of *error*;
+    an interrupt does, and is raised.
     """
+    thrown = error
     for generator in generators:
         try:
             if hasattr(generator, "__anext__"):
-                await generator.athrow(error)
+                await generator.athrow(thrown)
             else:
-                generator.throw(error)
+                generator.throw(thrown)
         except (StopIteration, StopAsyncIteration):
             continue
-        except BaseException as raised:
-            if raised is not error:
+        except (Exception, Halt) as raised:
+            if raised is not thrown:
                 said = "%r raised while %r went through it"
-                logging.getLogger("cmdx").exception(said, generator, error)
+                logging.getLogger("cmdx").exception(said, generator, thrown)
+        except BaseException as raised:
+            thrown = raised
+    if thrown is not error:
+        raise thrown
 
 
 def _said(wrapper: Wrapper, task: Invocation, what: str) -> str:

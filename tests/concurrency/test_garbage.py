@@ -1,0 +1,493 @@
+"""A run leaves nothing behind that only the garbage collector could free."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import weakref
+from collections import Counter
+from contextlib import suppress
+from types import CoroutineType, FrameType, GeneratorType, TracebackType
+
+import pytest
+
+from cmdx import (
+    Fault,
+    Task,
+    around_execution,
+    before_execution,
+    middleware,
+    on_failed,
+    retry_on,
+    task_executed,
+    task_retried,
+)
+
+RUNS = 1_000
+FEWER_RUNS = 100
+KINDS = (Task, BaseException, FrameType, TracebackType, GeneratorType, CoroutineType)
+
+
+def is_ours(thing):
+    return isinstance(thing, KINDS) or type(thing).__module__.startswith("cmdx")
+
+
+def found_by_collector():
+    """What the collector finds now, counted by type."""
+    gc.set_debug(gc.DEBUG_SAVEALL)
+    try:
+        gc.collect()
+        return Counter(
+            type(thing).__qualname__ for thing in gc.garbage if is_ours(thing)
+        )
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        gc.collect()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _no_collector():
+    gc.collect()
+    gc.freeze()  # what was there before is nobody's business here
+    gc.disable()
+    yield
+    gc.enable()
+    gc.unfreeze()
+
+
+def left_behind(run, times=FEWER_RUNS):
+    run()
+    gc.collect()  # what was made once, when the class was first used
+    for _ in range(times):
+        run()
+    return found_by_collector()
+
+
+def left_behind_by_coroutines(run, times=FEWER_RUNS):
+    async def many():
+        await run()
+        gc.collect()
+        for _ in range(times):
+            await run()
+        return found_by_collector()
+
+    return asyncio.run(many())
+
+
+# -- tasks with two failures each -----------------------------------------------
+
+
+@retry_on(TimeoutError, limit=2, delay=0)
+class Recovered(Task[int]):
+    def work(self) -> int:
+        if self.attempt < 2:
+            raise TimeoutError(f"attempt {self.attempt}")
+        return self.attempt
+
+
+@retry_on(TimeoutError, limit=1, delay=0)
+class Exhausted(Task[int]):
+    def work(self) -> int:
+        raise TimeoutError(f"attempt {self.attempt}")
+
+
+@retry_on(TimeoutError, limit=2, delay=0)
+class NotListed(Task[int]):
+    def work(self) -> int:
+        if self.attempt == 0:
+            raise TimeoutError
+        raise ValueError("never heard of")
+
+
+@retry_on(TimeoutError, limit=2, delay=0)
+class Halted(Task[int]):
+    def work(self) -> int:
+        if self.attempt == 0:
+            raise TimeoutError
+        self.fail("enough", code=1)
+
+
+@retry_on(ConnectionError, limit=1, delay=0)
+class Chained(Task[int]):
+    def work(self) -> int:
+        try:
+            return {}["inner"]
+        except KeyError as error:
+            raise ConnectionError("outer") from error
+
+
+class OnceBroken(Task[int]):
+    def work(self) -> int:
+        raise ValueError("once")
+
+
+class OnceFailed(Task[int]):
+    def work(self) -> int:
+        self.fail("once")
+
+
+class Skipped(Task[int]):
+    def work(self) -> int:
+        self.skip("not now")
+
+
+class Nesting(Task[int]):
+    def work(self) -> int:
+        Exhausted.execute()
+        Halted.execute()
+        raise ValueError("after two")
+
+
+class Throwing(Task[int]):
+    def work(self) -> int:
+        Recovered.execute()
+        self.throw(Halted.execute())
+        return 1
+
+
+class ThrowingAnError(Task[int]):
+    def work(self) -> int:
+        self.throw(Exhausted.execute())
+        return 1
+
+
+class ThrowingTwice(Task[int]):
+    def work(self) -> int:
+        self.throw(ThrowingAnError.execute())
+        return 1
+
+
+class Strict(Task[int]):
+    def work(self) -> int:
+        return OnceFailed.execute_or_raise().value
+
+
+class StrictTwice(Task[int]):
+    def work(self) -> int:
+        return Strict.execute_or_raise().value
+
+
+class StrictAboutAnError(Task[int]):
+    def work(self) -> int:
+        return Exhausted.execute_or_raise().value
+
+
+@retry_on(Fault, limit=2, delay=0)
+class RetriedFault(Task[int]):
+    def work(self) -> int:
+        return OnceFailed.execute_or_raise().value
+
+
+@retry_on(TimeoutError, limit=2, if_=lambda _, error: error.args[1])
+class BrokenGate(Task[int]):
+    def work(self) -> int:
+        raise TimeoutError
+
+
+@retry_on(TimeoutError, limit=2, jitter=lambda attempt: 1 / attempt)
+class BrokenJitter(Task[int]):
+    def work(self) -> int:
+        raise TimeoutError
+
+
+class BrokenRollback(Task[int]):
+    def work(self) -> int:
+        raise ValueError("first")
+
+    def rollback(self) -> None:
+        raise OSError("second")
+
+
+class BrokenHook(OnceBroken):
+    @on_failed
+    def page(self) -> None:
+        raise OSError("no pager")
+
+
+class BrokenBefore(Recovered):
+    @before_execution
+    def prepare(self) -> None:
+        raise OSError("not ready")
+
+
+class BrokenAround(OnceBroken):
+    @around_execution
+    def wrap(self):
+        yield
+        raise OSError("not tidy")
+
+
+def raising_before(_task):
+    raise OSError("closed")
+    yield
+
+
+def raising_after(_task):
+    yield
+    raise OSError("lost")
+
+
+def keeping(_task):
+    result = yield
+    assert result.reason
+
+
+@middleware(raising_before)
+class BrokenOutside(OnceBroken):
+    pass
+
+
+@middleware(raising_after)
+class BrokenAfterwards(OnceBroken):
+    pass
+
+
+@middleware(keeping)
+class Wrapped(Exhausted):
+    @around_execution
+    def wrap(self):
+        outcome = yield
+        assert outcome.cause
+
+
+class Correlated(Nesting, correlation_id=lambda: "request-1"):
+    pass
+
+
+TASKS = pytest.mark.parametrize(
+    "task",
+    [
+        Recovered,
+        Exhausted,
+        NotListed,
+        Halted,
+        Chained,
+        OnceBroken,
+        OnceFailed,
+        Skipped,
+        Nesting,
+        Throwing,
+        ThrowingAnError,
+        ThrowingTwice,
+        Strict,
+        StrictTwice,
+        StrictAboutAnError,
+        RetriedFault,
+        BrokenGate,
+        BrokenJitter,
+        BrokenRollback,
+        BrokenHook,
+        BrokenBefore,
+        BrokenAround,
+        BrokenOutside,
+        BrokenAfterwards,
+        Wrapped,
+        Correlated,
+    ],
+)
+
+
+def awaiting(task):
+    """The same task, with a ``work`` that suspends."""
+
+    class Later(task):
+        async def work(self):
+            await asyncio.sleep(0)
+            return super().work()
+
+    return Later
+
+
+def test_the_collector_would_find_a_cycle_if_there_was_one():
+    def knot():
+        try:
+            return 1 / 0
+        except ZeroDivisionError as error:
+            kept = error
+        return kept.args
+
+    assert left_behind(knot)["ZeroDivisionError"] == FEWER_RUNS
+
+
+@TASKS
+def test_execute_leaves_no_cycles(task):
+    assert left_behind(task.execute, RUNS) == {}
+
+
+@TASKS
+@pytest.mark.usefixtures("instant")
+def test_execute_or_raise_leaves_no_cycles_when_caught(task):
+    def caught():
+        with suppress(Exception):
+            task.execute_or_raise()
+
+    assert left_behind(caught, RUNS) == {}
+
+
+@TASKS
+def test_aexecute_leaves_no_cycles(task):
+    assert left_behind_by_coroutines(awaiting(task).aexecute, RUNS) == {}
+
+
+@TASKS
+def test_aexecute_or_raise_leaves_no_cycles_when_caught(task):
+    later = awaiting(task)
+
+    async def caught():
+        with suppress(Exception):
+            await later.aexecute_or_raise()
+
+    assert left_behind_by_coroutines(caught, RUNS) == {}
+
+
+@TASKS
+def test_reading_a_result_leaves_no_cycles(task):
+    def read():
+        result = task.execute()
+        result.to_json()
+        result.chain.tree()
+        return result.attempts, result.parent, result.chain.root, list(result.chain)
+
+    assert left_behind(read) == {}
+
+
+@TASKS
+def test_asking_a_failed_result_for_its_value_leaves_no_cycles(task):
+    def ask():
+        with suppress(Exception):
+            return task.execute().value
+
+    assert left_behind(ask) == {}
+
+
+@TASKS
+def test_or_raise_leaves_no_cycles_when_caught(task):
+    def caught():
+        with suppress(Exception):
+            task.execute().or_raise()
+
+    assert left_behind(caught) == {}
+
+
+@TASKS
+def test_listening_leaves_no_cycles(task):
+    def note(_sender, **payload):
+        return str(payload)
+
+    with task_retried.connected_to(note), task_executed.connected_to(note):
+        left = left_behind(task.execute)
+
+    assert left == {}
+
+
+def test_a_kept_invocation_leaves_no_cycles():
+    def run():
+        invocation = Exhausted()
+        return invocation.run().failed
+
+    assert left_behind(run) == {}
+
+
+def test_retrying_a_callable_inside_work_leaves_no_cycles():
+    class Calling(Task[int]):
+        def work(self) -> int:
+            def flaky(attempt):
+                raise TimeoutError(attempt)
+
+            return self.retry(flaky, max_attempts=3, base_delay=1e-9, max_delay=1e-9)
+
+    assert left_behind(Calling.execute) == {}
+
+
+def test_a_cancelled_coroutine_leaves_no_cycles():
+    class Endless(Task[None]):
+        async def work(self) -> None:
+            await asyncio.sleep(3600)
+
+    async def cancel():
+        running = asyncio.ensure_future(Endless.aexecute())
+        await asyncio.sleep(0)
+        running.cancel()
+        with suppress(asyncio.CancelledError):
+            await running
+
+    assert left_behind_by_coroutines(cancel) == {}
+
+
+# -- what a failed attempt held on to -------------------------------------------
+
+
+class Ballast:
+    """Something large in a local variable of ``work``."""
+
+
+def plainly():
+    raise TimeoutError("plainly")
+
+
+def from_another():
+    try:
+        plainly()
+    except TimeoutError as error:
+        raise ConnectionError("outer") from error
+
+
+def while_handling_another():
+    try:
+        plainly()
+    finally:
+        raise ConnectionError("outer")
+
+
+def in_a_group():
+    message = "several"
+    try:
+        plainly()
+    except TimeoutError as error:
+        raise ExceptionGroup(message, [error]) from None
+
+
+def in_another_task():
+    OnceFailed.execute_or_raise()
+
+
+@pytest.mark.parametrize(
+    "failing",
+    [plainly, from_another, while_handling_another, in_a_group, in_another_task],
+)
+@pytest.mark.parametrize("colour", ["sync", "async"])
+def test_locals_of_a_failed_attempt_are_freed_before_the_next(failing, colour):
+    alive = []
+
+    @retry_on(Exception, limit=2, delay=0)
+    class Heavy(Task[None]):
+        def work(self) -> None:
+            alive.append([each() is not None for each in self.context.ballast])
+            ballast = Ballast()
+            self.context.ballast.append(weakref.ref(ballast))
+            failing()
+
+    if colour == "sync":
+        result = Heavy.execute(ballast=[])
+    else:
+        result = asyncio.run(awaiting(Heavy).aexecute(ballast=[]))
+
+    assert result.retries == 2
+    assert alive == [[], [False], [False, False]]
+
+
+def test_locals_of_the_last_attempt_live_as_long_as_the_result():
+    class Heavy(Task[None]):
+        def work(self) -> None:
+            ballast = Ballast()
+            self.context.ballast = weakref.ref(ballast)
+            raise TimeoutError
+
+    result = Heavy.execute()
+    ballast = result.context.ballast
+    alive = ballast() is not None
+    del result
+
+    assert alive
+    assert ballast() is None
