@@ -173,8 +173,8 @@ def _folded(classes: Sequence[type]) -> dict[str, Hook]:
     for each in reversed(classes):
         noted = vars(each).get("_hooks_")
         own = _own_hooks(each, hooks) if noted is None else noted
-        hooks |= own
-        hooks = {name: hook for name, hook in hooks.items() if hook is not None}
+        both = {**hooks, **own}
+        hooks = {name: hook for name, hook in both.items() if hook is not None}
     return hooks
 
 

@@ -8,7 +8,6 @@ are started with a copied context; a bare thread begins a chain of its own.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from contextvars import ContextVar
 from threading import Lock
@@ -52,6 +51,8 @@ class Chain(Sequence["Result[Any]"]):
         record = result._record
         # Weak, so that chain and results do not keep each other alive.
         record.reading = ref(result)
+        if record.outcome.origin is not None or record.attempts:
+            result._untie_(self)
         if record.task._parent_ is None:
             self._root = record
         else:
@@ -120,6 +121,10 @@ class Chain(Sequence["Result[Any]"]):
         """Iterate over the results there are now."""
         return iter(self[:])
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Pickle with an id, lest each copy makes its own."""
+        return self.__dict__ | {"_id": self.id}
+
     def __repr__(self) -> str:
         """Show the id and how many results there are."""
         return f"<Chain {self.id} of {len(self)}>"
@@ -145,10 +150,21 @@ def chain_of(task: Invocation) -> Chain:
     return chain
 
 
+def joined_by_child(parent: Invocation) -> Chain | None:
+    """Return the chain of *parent* for a child that starts; None if it has ended."""
+    chain = chain_of(parent)
+    # Its end looks for a chain after it has said that it ended, so that one of the
+    # two sees what the other did.
+    if parent._phase_ == "running":
+        return chain
+    parent._chain_ = None
+    return None
+
+
 def new_id() -> str:
     """Return a UUIDv7: 48 bits of milliseconds, then chance."""
     milliseconds = int(clock.current.get().time() * 1000) & 0xFFFF_FFFF_FFFF
-    chance = int.from_bytes(os.urandom(10), "big")
+    chance = clock.entropy()
     upper = (milliseconds << 16) | 0x7000 | (chance >> 68)
     lower = (0b10 << 62) | (chance & 0x3FFF_FFFF_FFFF_FFFF)
     digits = f"{upper:016x}{lower:016x}"

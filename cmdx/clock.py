@@ -11,6 +11,7 @@ The replacement is seen by this thread or coroutine alone.
 
 from __future__ import annotations
 
+import os
 from contextlib import contextmanager
 from contextvars import ContextVar
 from time import perf_counter, sleep, time
@@ -56,6 +57,11 @@ def use(replacement: Clock) -> Iterator[Clock]:
 def now() -> float:
     """Return the seconds of the current clock, counted from anywhere."""
     return current.get().monotonic()
+
+
+def entropy() -> int:
+    """Return 80 random bits for an id; these are never replaced."""
+    return int.from_bytes(os.urandom(10), "big")
 
 
 def draw() -> float:

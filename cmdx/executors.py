@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
+from threading import local
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from cmdx.chain import making
@@ -28,6 +29,7 @@ MOST_THREADS = min(32, (os.cpu_count() or 1) + 28)
 executors: Registry[Executor] = Registry("executor")
 
 _pools: list[ThreadPoolExecutor] = []
+_here = local()
 
 
 @executors.register("threads")
@@ -75,8 +77,17 @@ def pool() -> ThreadPoolExecutor:
 
         with making:
             if not _pools:
-                _pools.append(ThreadPoolExecutor(MOST_THREADS, "cmdx"))
+                _pools.append(ThreadPoolExecutor(MOST_THREADS, "cmdx", _mark))
     return _pools[0]
+
+
+def in_pool() -> bool:
+    """Tell whether this is a thread of the shared pool."""
+    return hasattr(_here, "pooled")
+
+
+def _mark() -> None:
+    _here.pooled = True
 
 
 def forget_pool() -> None:

@@ -25,7 +25,7 @@ from cmdx.context import Context
 from cmdx.exceptions import DefinitionError, FinishedTaskError, did_you_mean
 from cmdx.lifecycle import asleep, drive, sleep
 from cmdx.log import bound_logger
-from cmdx.outcome import Halt, Outcome, Status
+from cmdx.outcome import Halt, Status
 from cmdx.result import Result
 from cmdx.validation import Errors
 
@@ -256,10 +256,7 @@ class Invocation:
     ) -> NoReturn:
         if self._phase_ != "running":
             self._refuse_halt_()
-        if metadata:
-            self.metadata.update(metadata)
-        outcome = Outcome(status, reason, self._metadata_ or {}, None, origin)
-        raise Halt(self, outcome, value)
+        raise Halt(self, status, reason, metadata, value, origin)
 
     def _refuse_halt_(self) -> NoReturn:
         name = type(self).__qualname__

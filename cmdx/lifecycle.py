@@ -24,7 +24,7 @@ from types import CoroutineType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from cmdx import clock, deadlines, log
-from cmdx.chain import chain_of, running
+from cmdx.chain import chain_of, joined_by_child, running
 from cmdx.clock import now
 from cmdx.exceptions import AsyncTaskError, CmdxError, Fault
 from cmdx.inputs import resolve
@@ -59,9 +59,12 @@ async def lifecycle(task: Invocation, plan: Plan, pause: Pause) -> Result[Any]:
     """Take *task* from its inputs to its result."""
     parent = running.get()
     if parent is not None and parent._phase_ == "running":
-        task._parent_ = parent
         chain = parent._chain_
-        task._chain_ = chain_of(parent) if chain is None else chain
+        if chain is None:
+            chain = joined_by_child(parent)
+        if chain is not None:
+            task._parent_ = parent
+            task._chain_ = chain
     timer = clock.current.get()
     token = running.set(task)
     task._phase_ = "running"
@@ -194,7 +197,10 @@ async def perform(task: Invocation, plan: Plan, pause: Pause) -> Record:
         if not keeps(task, error):
             raise
         record = ended_by(task, error)
-    return await completed(task, plan, record)
+    try:
+        return await completed(task, plan, record)
+    finally:
+        del record  # see ``worked``
 
 
 async def block(task: Invocation, plan: Plan, pause: Pause) -> Record:
@@ -209,7 +215,10 @@ async def block(task: Invocation, plan: Plan, pause: Pause) -> Record:
         await plan.settle(task, record)
     if plan.rolls_back and record.outcome.status is Status.FAILED:
         await roll_back(task, record)
-    return record
+    try:
+        return record
+    finally:
+        del record  # see ``worked``
 
 
 def resolved(task: Invocation, plan: Plan) -> Record | None:
@@ -271,7 +280,7 @@ async def worked(  # noqa: C901, PLR0912, PLR0915 -- the loop is the story, and 
         except Halt as halt:
             if halt.task is not task:
                 raise
-            record = ended(task, halt.outcome, Stop.HALTED, halt.value)
+            record = halted(task, halt, Stop.HALTED)
         except Exception as error:
             if not keeps(task, error):
                 raise
@@ -311,11 +320,16 @@ async def worked(  # noqa: C901, PLR0912, PLR0915 -- the loop is the story, and 
         task._attempt_ += 1
         if task_retried.receivers:
             announce_retry(task, failure, seconds, rule)
-        failure.__traceback__ = None  # frees what the failed attempt held on to
+        forget_frames(failure)
         start = end
     if task._noted_ and record.outcome.status is Status.SUCCESS:
         record.outcome = reviewed(task, record.outcome)
-    return record  # type: ignore[no-any-return]
+    try:
+        return record  # type: ignore[no-any-return]
+    finally:
+        # The frames of an error hold those they were called from, and so this one:
+        # were it to hold the error, they would form a cycle.
+        del record, failure, attempts
 
 
 def halted_within(task: Invocation, group: BaseExceptionGroup[Any]) -> Record | None:
@@ -325,7 +339,7 @@ def halted_within(task: Invocation, group: BaseExceptionGroup[Any]) -> Record | 
         halts = halts.exceptions[0]
     if halts is None:
         return None
-    return ended(task, halts.outcome, Stop.HALTED, halts.value)
+    return halted(task, halts, Stop.HALTED)
 
 
 def awaited(task: Invocation, steps: CoroutineType[Any, Any, T]) -> Awaitable[T]:
@@ -342,13 +356,26 @@ def in_time(steps: Awaitable[T]) -> Awaitable[T]:
     return steps if moment is None else deadlines.cancelled_in_time(steps, moment)
 
 
+def forget_frames(failure: BaseException | None) -> None:
+    """Free what a failed attempt, and what led to its error, held on to."""
+    errors, seen = [failure], set()
+    while errors:
+        error = errors.pop()
+        if error is None or id(error) in seen:
+            continue
+        seen.add(id(error))
+        error.__traceback__ = None
+        errors += [error.__cause__, error.__context__]
+        errors += getattr(error, "exceptions", ())
+
+
 def replaced_by(task: Invocation, error: BaseException) -> Record:
     """Return what a halt or an error makes of the run while it was decided on."""
     if not isinstance(error, Halt):
         return failed_by(task, error, Stop.NOT_LISTED)
     if error.task is not task:
         raise error
-    return ended(task, error.outcome, Stop.HALTED, error.value)
+    return halted(task, error, Stop.HALTED)
 
 
 def given_up(task: Invocation, failure: BaseException, stopped: Stop) -> Record:
@@ -389,6 +416,7 @@ async def roll_back(task: Invocation, record: Record) -> None:
         record.rollback_error = without_our_frames(error)
     if task_rolled_back.receivers:
         send(task_rolled_back, task, error=record.rollback_error)
+    del record  # see ``worked``
 
 
 async def completed(task: Invocation, plan: Plan, record: Record) -> Record:
@@ -404,8 +432,11 @@ async def completed(task: Invocation, plan: Plan, record: Record) -> Record:
     except (Halt, Exception) as error:
         if not keeps(task, error):
             raise
-        return record._replaced_by_(ended_by(task, error))
-    return record
+        record = record._replaced_by_(ended_by(task, error))
+    try:
+        return record
+    finally:
+        del record, outcome  # see ``worked``
 
 
 async def _ended_by(task: Invocation, _plan: Plan, error: BaseException) -> Record:
@@ -435,7 +466,7 @@ def ended_by(
 ) -> Record:
     """Return what *error* makes of the run of *task*."""
     if isinstance(error, Halt):
-        return ended(task, error.outcome, stopped and Stop.HALTED, error.value)
+        return halted(task, error, stopped and Stop.HALTED)
     if not isinstance(error, Fault):
         return failed_by(task, error, stopped)
     result, cause = error.result, without_our_frames(error)
@@ -450,6 +481,15 @@ def failed_by(task: Invocation, error: BaseException, stopped: Stop | None) -> R
     cause = without_our_frames(error)
     outcome = Outcome(Status.FAILED, reason, task._metadata_ or {}, cause)
     return ended(task, outcome, stopped)
+
+
+def halted(task: Invocation, halt: Halt, stopped: Stop | None) -> Record:
+    """Return the record of a run that ended early on purpose."""
+    if halt.metadata:
+        task.metadata.update(halt.metadata)
+    noted = task._metadata_ or {}
+    outcome = Outcome(halt.status, halt.reason, noted, None, halt.origin)
+    return ended(task, outcome, stopped, halt.value)
 
 
 def ended(

@@ -6,19 +6,22 @@ deleted; what was changed in place is found by comparing it with the original.
 Only that is merged, in the order the siblings are declared, so a sibling never
 overwrites what it did not touch.
 
-A value that has no equal copy (a connection, a lock) is not copied but shared.
+A value that has no equal copy (a connection, a lock) is not copied but shared, also
+when it lies in a list or a dict that is copied.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from copy import deepcopy
+from copy import copy, deepcopy
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from cmdx.context import MISSING, Context
 from cmdx.registry import Registry
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
     from typing import Self
 
     from cmdx.result import Result
@@ -92,54 +95,87 @@ class Noting(dict[str, Any]):
 
 
 class SiblingContext(Context):
-    """The context of one sibling, which knows what was changed in it."""
+    """
+    The context of one sibling, which knows what was changed in it.
+
+    It has no methods of its own: they would hide keys of the same name.
+    """
 
     __slots__ = ("_before",)
 
     _before: dict[str, Any]
 
-    @classmethod
-    def of(cls, context: Context) -> SiblingContext:
-        """Copy *context* for a sibling."""
-        sibling = cls.__new__(cls)
-        before = context.to_dict()
-        copies = {key: isolated(value) for key, value in before.items()}
-        object.__setattr__(sibling, "_values", Noting(copies))
-        # Compared with what the sibling was given: the original may change meanwhile.
-        object.__setattr__(
-            sibling, "_before", {key: isolated(value) for key, value in copies.items()}
-        )
-        return sibling
 
-    def give(self, key: str, value: Any) -> None:
-        """Put in a value that the sibling finds there, and did not write."""
-        dict.__setitem__(self._values, key, value)
-        self._before[key] = isolated(value)
+def sibling_context(context: Context, names: Mapping[str, str]) -> Context:
+    """Copy *context* for a sibling that knows some of its keys by other *names*."""
+    found = context.to_dict()
+    known = {key: value for key, value in found.items() if key not in names}
+    known |= {name: found[key] for name, key in names.items() if key in found}
+    values = {key: isolated(value) for key, value in known.items()}
+    # Compared with what the sibling was given: the original may change meanwhile.
+    before = {key: isolated(value) for key, value in values.items()}
+    sibling = SiblingContext.around(Noting(values))
+    object.__setattr__(sibling, "_before", before)
+    return sibling
 
-    def changes(self) -> dict[str, Any]:
-        """Return the keys that were written with their values, MISSING if deleted."""
-        values, before = self._values, self._before
-        touched = dict.fromkeys(values.touched)  # type: ignore[attr-defined]
-        for key, value in values.items():
-            if key in before and key not in touched and differs(value, before[key]):
-                touched[key] = None
-        return {key: values.get(key, MISSING) for key in touched}
 
-    def deep_changes(self) -> dict[Path, Any]:
-        """Return the paths through nested mappings that were written."""
-        changes: dict[Path, Any] = {}
-        for key, value in self.changes().items():
-            changes.update(_deep((key,), self._before.get(key, MISSING), value))
-        return changes
+def give(context: Context, key: str, value: Any) -> None:
+    """Put in a value that tasks find there, and that no sibling wrote."""
+    if isinstance(context, SiblingContext):
+        context._before[key] = isolated(value)
+        dict.__setitem__(context._values, key, value)
+    else:
+        context[key] = value
+
+
+def changes_in(context: Context) -> dict[str, Any]:
+    """Return the keys a sibling wrote with their values, MISSING if deleted."""
+    if not isinstance(context, SiblingContext):
+        return {}
+    values, before = context._values, context._before
+    written = dict.fromkeys(_assigned(context))
+    for key, value in values.items():
+        if key in before and key not in written and differs(value, before[key]):
+            written[key] = None
+    return {key: values.get(key, MISSING) for key in written}
+
+
+def deep_changes_in(context: Context) -> dict[Path, Any]:
+    """Return the paths through nested mappings that a sibling wrote."""
+    changes: dict[Path, Any] = {}
+    for key, value in changes_in(context).items():
+        changes.update(_deep((key,), _before(context, key), value))
+    return changes
+
+
+def _assigned(context: Context) -> Mapping[str, None]:
+    return context._values.touched  # type: ignore[attr-defined,no-any-return]
+
+
+def _before(context: Context, key: str) -> Any:
+    return context._before.get(key, MISSING)  # type: ignore[attr-defined]
 
 
 def isolated(value: Any) -> Any:
-    """Return a deep copy of *value*, or *value* itself if no copy equals it."""
+    """Return a copy of *value*, as deep as what is in it has equal copies."""
     try:
-        copy = deepcopy(value)
-        return value if differs(copy, value) else copy
-    except Exception:
+        return _copied(value)
+    except Exception:  # it holds itself, say
         return value
+
+
+def _copied(value: Any) -> Any:
+    try:
+        copied = deepcopy(value)
+        if not differs(copied, value):
+            return copied
+    except Exception:  # noqa: S110 -- not everything can be copied
+        pass
+    if type(value) is dict:
+        return {key: _copied(each) for key, each in value.items()}
+    if type(value) in (list, tuple, set):
+        return type(value)(map(_copied, value))
+    return value
 
 
 def differs(one: Any, other: Any) -> bool:
@@ -151,20 +187,28 @@ def differs(one: Any, other: Any) -> bool:
 
 
 def _deep(path: Path, before: Any, after: Any) -> dict[Path, Any]:
-    if not isinstance(before, Mapping) or not isinstance(after, Mapping):
+    known: Mapping[Any, Any] = before if isinstance(before, Mapping) else {}
+    if not isinstance(after, Mapping) or not (known or after):
         return {path: after}
     changes: dict[Path, Any] = {}
-    for key in (*before, *(key for key in after if key not in before)):
-        old, new = before.get(key, MISSING), after.get(key, MISSING)
-        if old is MISSING or new is MISSING or differs(old, new):
+    for key, old, new in _pairs(known, after):
+        if differs(old, new):
             changes.update(_deep((*path, key), old, new))
     return changes
+
+
+def _pairs(
+    before: Mapping[Any, Any], after: Mapping[Any, Any]
+) -> Iterator[tuple[Any, Any, Any]]:
+    """Yield each key with its values, MISSING where there is none."""
+    for key in dict.fromkeys((*before, *after)):
+        yield key, before.get(key, MISSING), after.get(key, MISSING)
 
 
 @mergers.register("last")
 def last(context: Context, result: Result[Any]) -> None:
     """Let what a later sibling wrote replace what an earlier one did."""
-    for key, value in _changes(result).items():
+    for key, value in changes_in(result.context).items():
         if value is MISSING:
             context.pop(key, None)
         else:
@@ -175,10 +219,34 @@ def last(context: Context, result: Result[Any]) -> None:
 def deep(context: Context, result: Result[Any]) -> None:
     """Merge mappings into mappings, entry by entry."""
     written = result.context
-    if not isinstance(written, SiblingContext):
-        return
-    for path, value in written.deep_changes().items():
-        _put(context, path, value)
+    for key, value in changes_in(written).items():
+        there = context.get(key, MISSING)
+        if value is MISSING:
+            context.pop(key, None)
+        elif key in _assigned(written) and not isinstance(there, Mapping):
+            context[key] = value
+        else:
+            context[key] = _merged(there, _before(written, key), value)
+
+
+def _merged(into: Any, before: Any, after: Any) -> Any:
+    """Return *into* with what became other between *before* and *after*."""
+    if not isinstance(after, Mapping) or not differs(into, before):
+        return after
+    known: Mapping[Any, Any] = before if isinstance(before, Mapping) else {}
+    if isinstance(into, Mapping):
+        # A copy: what is there may be what another sibling wrote, and is to keep.
+        merged = copy(into) if isinstance(into, dict) else dict(into)
+    elif known:
+        merged = {}
+    else:
+        return after
+    for key, old, new in _pairs(known, after):
+        if new is MISSING:
+            merged.pop(key, None)
+        elif differs(old, new):
+            merged[key] = _merged(merged.get(key, MISSING), old, new)
+    return merged
 
 
 @mergers.register("none")
@@ -186,41 +254,29 @@ def none(context: Context, result: Result[Any]) -> None:
     """Merge nothing."""
 
 
-def conflicts_of(results: list[Result[Any]], *, deeply: bool) -> list[Conflict]:
-    """Return the keys that several siblings wrote with different values."""
-    writers: dict[Path, list[tuple[str, Any]]] = {}
-    for result in results:
-        for path, value in _paths(result, deeply=deeply).items():
-            writers.setdefault(path, []).append((result.task.__name__, value))
+def conflicts_of(written: Sequence[tuple[str, Mapping[Path, Any]]]) -> list[Conflict]:
+    """Return what several siblings, given by name with their paths, wrote otherwise."""
+    writers: dict[Path, dict[int, Any]] = {}
+    for number, (_, paths) in enumerate(written):
+        for path, value in paths.items():
+            writers.setdefault(path, {})[number] = value
+    for path, values in writers.items():
+        for length in range(1, len(path)):
+            _overlap(writers, path[:length], values)
+    names = [name for name, _ in written]
     return [
-        Conflict(".".join(map(str, path)), tuple(name for name, _ in written))
-        for path, written in writers.items()
-        if any(differs(value, written[0][1]) for _, value in written[1:])
+        Conflict(
+            ".".join(map(str, path)), tuple(names[each] for each in sorted(values))
+        )
+        for path, values in writers.items()
+        if any(differs(one, other) for one, other in pairwise(values.values()))
     ]
 
 
-def _paths(result: Result[Any], *, deeply: bool) -> dict[Path, Any]:
-    written = result.context
-    if deeply and isinstance(written, SiblingContext):
-        return written.deep_changes()
-    return {(key,): value for key, value in _changes(result).items()}
-
-
-def _changes(result: Result[Any]) -> dict[str, Any]:
-    written = result.context
-    return written.changes() if isinstance(written, SiblingContext) else {}
-
-
-def _put(context: Context, path: Path, value: Any) -> None:
-    *steps, key = path
-    holder: Any = context
-    for step in steps:
-        below = holder.get(step)
-        if not isinstance(below, dict):
-            below = dict(below) if isinstance(below, Mapping) else {}
-            holder[step] = below
-        holder = below
-    if value is not MISSING:
-        holder[key] = value
-    elif key in holder:
-        del holder[key]
+def _overlap(
+    writers: dict[Path, dict[int, Any]], whole: Path, values: Mapping[int, Any]
+) -> None:
+    """Note who changed something in what others replaced as a *whole*."""
+    replaced = writers.get(whole, {})
+    if not all(isinstance(each, Mapping) for each in replaced.values()):
+        writers[whole] = dict.fromkeys(values, MISSING) | replaced

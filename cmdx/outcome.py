@@ -75,9 +75,20 @@ class Halt(BaseException):
     neither ``except Exception`` in user code nor ``retry_on(Exception)`` sees it.
     """
 
-    __slots__ = ("outcome", "task", "value")
+    __slots__ = ("metadata", "origin", "reason", "status", "task", "value")
 
-    def __init__(self, task: Invocation, outcome: Outcome, value: Any) -> None:
+    def __init__(  # noqa: PLR0913, PLR0917 -- made in one place
+        self,
+        task: Invocation,
+        status: Status,
+        reason: str | None,
+        metadata: Mapping[str, Any],
+        value: Any,
+        origin: Result[Any] | None,
+    ) -> None:
         self.task = task
-        self.outcome = outcome
+        self.status = status
+        self.reason = reason
+        self.metadata = metadata
         self.value = value
+        self.origin = origin

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
 T = TypeVar("T", bound="Callable[..., Any]")
+F = TypeVar("F", bound="Callable[..., Any]")
 
 
 class Registry(Generic[T]):
@@ -29,7 +30,7 @@ class Registry(Generic[T]):
     @overload
     def register(self, name: str, entry: T) -> Registry[T]: ...
     @overload
-    def register(self, name: str) -> Callable[[T], T]: ...
+    def register(self, name: str) -> Callable[[F], F]: ...
     def register(self, name: str, entry: T | None = None) -> Any:
         """Give *entry* a name; without one, return a decorator that does."""
         if not name or type(name) is not str:

@@ -73,6 +73,9 @@ class Record:
     succeeded: Sequence[Record] = ()
     compensated: Sequence[Record] = ()
     index: int | None = None
+    # A failure of the same chain that this one passes on, and whether by a fault.
+    passed_on: Record | None = None
+    by_fault: bool = False
     reading: ref[Result[Any]] | None = None
 
     def __init__(self, task: Invocation, outcome: Outcome, value: Any) -> None:
@@ -98,11 +101,36 @@ class Record:
 class Result(Generic[V_co]):
     """The outcome of a run and everything about the run; read-only."""
 
-    __slots__ = ("__weakref__", "_chain", "_record")
+    __slots__ = ("__weakref__", "_chain", "_fault", "_record")
 
     def __init__(self, record: Record, chain: Chain | None = None) -> None:
         self._record = record
         self._chain = chain
+        self._fault: Fault | None = None
+
+    def _untie_(self, chain: Chain) -> None:
+        """
+        Have the record lead to records of its chain, not to results and faults.
+
+        Those lead to the chain, and the chain back to the record.
+        """
+        record = self._record
+        origin, cause = record.outcome.origin, record.outcome.cause
+        if origin is not None and origin._chain is chain:
+            record.passed_on = origin._record
+            record.by_fault = isinstance(cause, Fault)
+            if isinstance(cause, Fault):
+                self._fault, cause = cause, None
+            record.outcome = record.outcome._replace(cause=cause, origin=None)
+        record.attempts = [
+            (*each[:2], _untied(each[2], chain), *each[3:]) for each in record.attempts
+        ]
+
+    def _tied(self, error: Any) -> Any:
+        if not isinstance(error, Record):
+            return error
+        same = self._record.by_fault and error is self._record.passed_on
+        return self.cause if same else self.chain._result(error)._as_fault()
 
     def _replaced_by_(self, other: Record) -> Result[V_co]:
         """Return this result with the outcome of another."""
@@ -170,11 +198,17 @@ class Result(Generic[V_co]):
     @property
     def cause(self) -> BaseException | None:
         """The exception behind a failure."""
-        return self._record.outcome.cause
+        if self._record.by_fault and self._fault is None:
+            origin = self.origin
+            assert origin is not None  # noqa: S101 -- a fault passes a failure on
+            self._fault = origin._as_fault()
+        return self._fault or self._record.outcome.cause
 
     @property
     def origin(self) -> Result[Any] | None:
         """The result of another task whose failure this one passes on."""
+        if self._record.passed_on is not None:
+            return self.chain._result(self._record.passed_on)
         return self._record.outcome.origin
 
     @property
@@ -224,7 +258,7 @@ class Result(Generic[V_co]):
                 "Ask for .success first, or use .value_or(default)."
             )
             raise NoValueError(message)
-        return self._raise(self._fault())
+        raise self._as_fault()
 
     def value_or(self, default: D) -> V_co | D:
         """Return what ``work`` returned, or *default*."""
@@ -238,17 +272,15 @@ class Result(Generic[V_co]):
         """
         if not self.failed:
             return self
-        return self._raise(self._fault() if self.cause is None else self.cause)
-
-    def _raise(self, error: BaseException) -> NoReturn:
-        # The traceback of the error will hold this frame: were the frame still to
-        # hold the result, and the result the error, they would form a cycle.
+        error = self._as_fault() if self.cause is None else self.cause
         try:
             raise error
         finally:
+            # The error's traceback will hold this frame: were the frame still to hold
+            # the result, and the result the error, they would form a cycle.
             del self, error
 
-    def _fault(self) -> Fault:
+    def _as_fault(self) -> Fault:
         deepest = self.caused_failure
         assert deepest is not None  # noqa: S101 -- only failures become faults
         fault = deepest.task.Fault(deepest)
@@ -303,7 +335,10 @@ class Result(Generic[V_co]):
     @property
     def attempts(self) -> tuple[Attempt, ...]:
         """Each call of ``work``; empty when there was one, and it was clean."""
-        return tuple(map(Attempt._made, self._record.attempts))
+        return tuple(
+            Attempt._made((*each[:2], self._tied(each[2]), *each[3:]))
+            for each in self._record.attempts
+        )
 
     @property
     def stopped(self) -> Stop | None:
@@ -445,7 +480,7 @@ class Result(Generic[V_co]):
         """Return the facts as JSON; what JSON does not know is written as its repr."""
         import json
 
-        return json.dumps(self.to_dict(), default=repr, ensure_ascii=False)
+        return json.dumps(_keyed(self.to_dict()), default=repr, ensure_ascii=False)
 
     @property
     def mark(self) -> str:
@@ -463,12 +498,12 @@ class Result(Generic[V_co]):
             words.append(self.reason)
         elif self.success and self._record.value is not None:
             words.append(f"value={shortened(repr(self._record.value))}")
-        return ", ".join(words)
+        return " ".join(", ".join(words).split())
 
     def __repr__(self) -> str:
         """Show the outcome on one line."""
         head = f"{self.mark} {self.task.__qualname__} {self.duration * 1000:.1f} ms"
-        summary = " ".join(self.summary().split())
+        summary = self.summary()
         return f"{head}: {summary}" if summary else head
 
     def __bool__(self) -> NoReturn:
@@ -496,6 +531,23 @@ class Result(Generic[V_co]):
     def __setstate__(self, state: tuple[Record, Chain]) -> None:
         """Take record and chain up again."""
         self._record, self._chain = state
+        self._fault = None
+
+
+def _untied(error: Any, chain: Chain) -> Any:
+    """Return the record behind a fault of the same chain, anything else as it is."""
+    same = isinstance(error, Fault) and error.result._chain is chain
+    return error.result._record if same else error
+
+
+def _keyed(value: Any) -> Any:
+    """Return *value* with keys that JSON knows."""
+    if isinstance(value, dict):
+        return {
+            key if isinstance(key, str) else repr(key): _keyed(each)
+            for key, each in value.items()
+        }
+    return [_keyed(each) for each in value] if isinstance(value, list) else value
 
 
 def shortened(text: str) -> str:

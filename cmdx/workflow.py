@@ -14,16 +14,24 @@ from __future__ import annotations
 import warnings
 from contextvars import copy_context
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeVar, cast
 
 import attrs
 
 from cmdx.exceptions import DefinitionError, ImplementationError
-from cmdx.executors import executors, pool
+from cmdx.executors import executors, in_pool, pool
 from cmdx.gates import Gate, check_gates, compiled_gate
 from cmdx.inputs import Fields
-from cmdx.lifecycle import drive, roll_back
-from cmdx.merging import Merger, SiblingContext, conflicts_of, mergers
+from cmdx.lifecycle import drive, keeps, roll_back
+from cmdx.merging import (
+    Merger,
+    changes_in,
+    conflicts_of,
+    deep_changes_in,
+    give,
+    mergers,
+    sibling_context,
+)
 from cmdx.outcome import Halt, Outcome, Status
 from cmdx.result import Record, Result
 from cmdx.task import ClassRegistry, Task
@@ -35,6 +43,9 @@ if TYPE_CHECKING:
     from cmdx.blueprint import Keywords, Plan
     from cmdx.context import Context
     from cmdx.executors import Executor
+    from cmdx.gates import Ask
+    from cmdx.inputs import Input
+    from cmdx.merging import Path
 
 V_co = TypeVar("V_co", covariant=True)
 
@@ -167,7 +178,7 @@ def _as_step(each: Step | Group) -> Step:
     if isinstance(each, Step):
         return each
     name = "Parallel" if each.parallel else "Group"
-    return Step(type(name, (Workflow,), {"steps": (each,), "__module__": __name__}))
+    return Step(type(name, (Inner,), {"steps": (each,), "__module__": __name__}))
 
 
 def _check_task(where: str, task: Any) -> None:
@@ -183,7 +194,12 @@ def _check_task(where: str, task: Any) -> None:
 
 
 class Workflow(Task[V_co]):
-    """A task that runs other tasks; its value is that of the last step it ran."""
+    """
+    A task that runs other tasks.
+
+    Its value is that of the last step; None if that has none, for it did not run, was
+    skipped, failed where that is tolerated, or was several beside each other.
+    """
 
     steps: ClassVar[tuple[Any, ...]] = ()
     executors: ClassVar[ClassRegistry[Executor]] = ClassRegistry(executors)
@@ -195,19 +211,21 @@ class Workflow(Task[V_co]):
     def __init_subclass__(cls, **keywords: Unpack[Keywords]) -> None:
         """Check the steps as soon as the class is made."""
         super().__init_subclass__(**keywords)
-        if "work" in vars(cls):
+        if cls.work is not Workflow.work:
             message = (
                 f"{cls.__qualname__} defines work, but the work of a workflow is its "
                 "steps. List tasks in `steps`, or derive from Task."
             )
             raise DefinitionError(message)
-        if "steps" in vars(cls):
-            steps = vars(cls)["steps"]
-            if not isinstance(steps, tuple | list):
-                message = f"{cls.__qualname__}.steps must be a tuple, got {steps!r}."
-                raise DefinitionError(message)
-            where = f"{cls.__qualname__}.steps"
-            cls._group_ = Group(_listed(where, steps)) if steps else Group(())
+        steps = cls.steps
+        if not isinstance(steps, tuple | list):
+            message = (
+                f"{cls.__qualname__}.steps must be a tuple, got {steps!r}. "
+                "Write `steps = (First, Second)`."
+            )
+            raise DefinitionError(message)
+        where = f"{cls.__qualname__}.steps"
+        cls._group_ = Group(_listed(where, steps)) if steps else Group(())
         _warn_about_wiring(cls)
 
     def work(self) -> Any:
@@ -237,14 +255,27 @@ class Workflow(Task[V_co]):
         if not cls._group_.steps:
             raise ImplementationError(cls, "has no steps", "List tasks in `steps`.")
         plan = super()._compiled_()
-        where = f"{cls.__qualname__}.steps"
-        plan.gates = {
-            id(each): compiled_gate(where, cls, each.if_, each.unless)
-            for each in _groups(cls._group_)
-        }
+        plan.gates = cls._gates_()
+        plan.awaits |= any(each.executor == "asyncio" for each in _groups(cls._group_))
         plan.settle = settle
         plan.fielded = True
         return plan
+
+    @classmethod
+    def _gates_(cls) -> dict[int, Ask | None]:
+        where = f"{cls.__qualname__}.steps"
+        return {
+            id(each): compiled_gate(where, cls, each.if_, each.unless)
+            for each in _groups(cls._group_)
+        }
+
+
+class Inner(Workflow[Any]):
+    """A group that runs beside others; its gates are those of who lists it."""
+
+    @classmethod
+    def _gates_(cls) -> dict[int, Ask | None]:
+        return {}
 
 
 def _flat(listed: Group) -> Iterator[Step]:
@@ -260,6 +291,8 @@ def _groups(listed: Group) -> Iterator[Group]:
     for each in listed.steps:
         if isinstance(each, Group):
             yield from _groups(each)
+        elif issubclass(each.task, Inner):
+            yield from _groups(each.task._group_)
 
 
 # -- wiring --------------------------------------------------------------------------
@@ -291,25 +324,30 @@ def _unwired(listed: Group, known: set[str]) -> Iterator[Unwired]:
 
 
 def _unwired_step(each: Step, known: set[str]) -> Iterator[Unwired]:
-    for declared in Fields.of(each.task).inputs.values():
-        options = declared.field.options
-        gated = options.get("if_") is not None or options.get("unless") is not None
-        if not declared.required or gated or "source" in options:
-            continue
-        key = each.map.get(declared.key, declared.key)
-        if key not in known:
+    seen = {name for name, key in each.map.items() if key in known}
+    seen |= known - each.map.keys()
+    inputs = Fields.of(each.task).inputs.values()
+    for declared in inputs:
+        if _must_be_given(declared) and declared.key not in seen:
+            key = each.map.get(declared.key, declared.key)
             yield Unwired(each.task.__name__, key)
+    if issubclass(each.task, Workflow):
+        yield from _unwired(each.task._group_, seen | {each.key for each in inputs})
+
+
+def _must_be_given(declared: Input) -> bool:
+    options = declared.field.options
+    gated = options.get("if_") is not None or options.get("unless") is not None
+    return declared.required and not gated and "source" not in options
 
 
 def _provided(each: Step) -> set[str]:
-    outputs = set(Fields.of(each.task).outputs)
-    if issubclass(each.task, Workflow):
-        inner: set[str] = set()
-        for _ in _unwired(each.task._group_, inner):
-            pass
-        outputs |= inner
     if each.into is not None:
         return {each.into}
+    outputs = set(Fields.of(each.task).outputs)
+    if issubclass(each.task, Workflow):
+        for _ in _unwired(each.task._group_, outputs):
+            pass
     return outputs
 
 
@@ -329,58 +367,97 @@ def _warn_about_wiring(cls: type[Workflow[Any]]) -> None:
 
 async def run_steps(workflow: Workflow[Any]) -> Any:
     """Run all steps of *workflow* and return the value of the last one."""
-    workflow._succeeded_ = []
+    provide_inputs(workflow)
     try:
         return await run_group(workflow, workflow._group_, workflow.context)
-    except (Halt, Exception):
-        raise  # the lifecycle keeps it, and settles what was done
-    except BaseException:  # cancelled: there will be no result, so settle it now
-        await undo(workflow._succeeded_)
-        workflow._succeeded_ = []
+    except BaseException as error:
+        if not keeps(workflow, error):  # there may be no result, so undo it now
+            await undo(workflow._succeeded_)
         raise
+
+
+def provide_inputs(workflow: Workflow[Any]) -> None:
+    """Put what the inputs came to where the steps look, if nothing is there."""
+    for each in workflow._plan_.fields.inputs.values():
+        value = getattr(workflow, each.name)
+        if value is not None and workflow.context.get(each.key) is None:
+            give(workflow.context, each.key, value)
 
 
 async def run_group(workflow: Workflow[Any], listed: Group, context: Context) -> Any:
     """Run the steps of *listed* unless its gate says no."""
-    gate = workflow._plan_.gates[id(listed)]
-    if gate is not None and not gate(workflow):
+    asked = asked_by(workflow)
+    gate = asked._plan_.gates[id(listed)]
+    if gate is not None and not gate(asked):
         return None
     if listed.parallel:
         return await run_beside(workflow, listed, context)
     value = None
     for each in listed.steps:
         if isinstance(each, Group):
-            value = await run_group(workflow, each, context)
-            continue
-        given = renamed(each, context)
-        result = await run_step(workflow, each, given)
-        if result.failed:
-            take_failure(workflow, listed, each, result)
-            continue
-        value = result.value_or(None)
-        if result.success and given is not context:
-            take_over(each, context, result)
+            value = await run_within(workflow, listed, each, context)
+        else:
+            value = await run_step(workflow, listed, each, context)
     stop_if_collected(workflow, listed)
     return value
 
 
+def asked_by(workflow: Workflow[Any]) -> Workflow[Any]:
+    """Return the workflow that gates are asked of: the one that people wrote."""
+    while isinstance(workflow, Inner):
+        workflow = cast("Workflow[Any]", workflow._parent_)
+    return workflow
+
+
+async def run_within(
+    workflow: Workflow[Any], listed: Group, each: Group, context: Context
+) -> Any:
+    """Run a group of a group, which may collect the failure that ended it."""
+    try:
+        return await run_group(workflow, each, context)
+    except Halt as halt:
+        failure = halt.outcome.origin
+        if not listed.continue_on_failure or halt.task is not workflow:
+            raise
+        if failure is not None:
+            collect_failure(workflow, failure)
+        elif not isinstance(halt, Collected):
+            raise
+    return None
+
+
 async def run_step(
-    workflow: Workflow[Any], each: Step, context: Context
-) -> Result[Any]:
-    """Run one step on *context*, and note a success in case it is to be undone."""
+    workflow: Workflow[Any], listed: Group, each: Step, context: Context
+) -> Any:
+    """Run one step and return its value, None if it has none."""
+    given = renamed(each, context)
     if workflow._awaits_:
-        result = await each.task.aexecute(context)
+        result = await arun(each.task(given))
     else:
-        result = each.task.execute(context)
-    if result.success:
-        note_success(workflow, result)
-    return result
+        result = each.task.execute(given)
+    note_done(workflow, result)
+    if result.failed:
+        take_failure(workflow, listed, each, result)
+    elif given is not context:
+        take_over(each, context, result)
+    return result.value_or(None)
 
 
-def note_success(workflow: Workflow[Any], result: Result[Any]) -> None:
-    """Remember what was done: the steps of a workflow, then the workflow itself."""
+async def arun(invocation: Task[Any]) -> Result[Any]:
+    """Run a step asynchronously; roll it back if it is cancelled halfway."""
+    try:
+        return await invocation.arun()
+    except BaseException as error:
+        if not isinstance(error, Exception):
+            await undo_cancelled(invocation)
+        raise
+
+
+def note_done(workflow: Workflow[Any], result: Result[Any]) -> None:
+    """Remember what may have to be undone: a step that succeeded, and those in it."""
     record = result._record
-    workflow._succeeded_ = [*workflow._succeeded_, *record.succeeded, record]
+    done = [record] if result.success else []
+    workflow._succeeded_ = [*workflow._succeeded_, *done, *record.succeeded]
 
 
 def take_failure(
@@ -391,6 +468,11 @@ def take_failure(
         return
     if not listed.continue_on_failure:
         workflow.throw(result)
+    collect_failure(workflow, result)
+
+
+def collect_failure(workflow: Workflow[Any], result: Result[Any]) -> None:
+    """Put what a step failed of into the errors of the workflow, under its name."""
     name = result.task.__name__
     for problem in result.errors:
         workflow.errors.add(f"{name}.{problem.key}", problem.message, problem.code)
@@ -398,29 +480,33 @@ def take_failure(
         workflow.errors.add(f"{name}.failed", result.reason or "failed", "failed")
 
 
+class Collected(Halt):
+    """Ends a workflow after a group that collected failures."""
+
+    __slots__ = ()
+
+
 def stop_if_collected(workflow: Workflow[Any], listed: Group) -> None:
     """End the workflow after a group that collected failures."""
     if listed.continue_on_failure and workflow._errors_:
-        workflow.fail(str(workflow.errors))
+        noted = workflow._metadata_ or {}
+        outcome = Outcome(Status.FAILED, str(workflow.errors), noted)
+        raise Collected(workflow, outcome, None)
 
 
 def renamed(each: Step, context: Context) -> Context:
     """Return the context a step works on: its own, if it has other names."""
     if not each.map and each.into is None:
         return context
-    given = SiblingContext.of(context)
-    for name, key in each.map.items():
-        if key in context:
-            given.give(name, context[key])
-    return given
+    return sibling_context(context, each.map)
 
 
 def take_over(each: Step, context: Context, result: Result[Any]) -> None:
     """Take the value of a renamed step, or else what it wrote."""
-    if each.into is not None:
+    if each.into is None:
+        mergers.lookup("last")(context, result)
+    elif result.success:
         context[each.into] = result.value
-        return
-    mergers.lookup("last")(context, result)
 
 
 # -- beside each other ---------------------------------------------------------------
@@ -437,11 +523,11 @@ async def run_beside(workflow: Workflow[Any], listed: Group, context: Context) -
         else:
             executor = workflow.executors.resolve(listed.executor or "threads")
             await beside_executed(workflow, listed, siblings, executor)
+        raise_first(siblings)
     finally:
-        results = [each.result for each in siblings if each.result is not None]
-        for result in results:
-            if result.success:
-                note_success(workflow, result)
+        for sibling in siblings:
+            if sibling.result is not None:
+                note_done(workflow, sibling.result)
     merge(workflow, listed, context, siblings)
     for sibling in siblings:
         if sibling.result is not None and sibling.result.failed:
@@ -454,12 +540,26 @@ class Sibling:
 
     def __init__(self, each: Step, context: Context) -> None:
         self.step = each
-        self.context = SiblingContext.of(context)
-        for name, key in each.map.items():
-            if key in context:
-                self.context.give(name, context[key])
+        self.context = sibling_context(context, each.map)
         self.result: Result[Any] | None = None
         self.error: BaseException | None = None
+
+    def run(self) -> None:
+        """Run the step, and keep whatever comes of it."""
+        try:
+            self.result = self.step.task.execute(self.context)
+        except BaseException as error:  # raised again where the workflow runs
+            self.error = error
+
+    async def arun(self, stopped: list[bool]) -> None:
+        """Run the step as a coroutine, or in a thread if it does not await."""
+        try:
+            if self.step.task._plan_.awaits:
+                self.result = await arun(self.step.task(self.context))
+            else:
+                await in_thread(self.run, stopped)
+        except BaseException as error:  # raised again where the workflow runs
+            self.error = error
 
     def stops(self, listed: Group) -> bool:
         """Tell whether those that have not started need not start."""
@@ -479,20 +579,16 @@ async def beside_executed(
     def run(sibling: Sibling) -> None:
         if stopped:
             return
-        try:
-            sibling.result = sibling.step.task.execute(sibling.context)
-        except BaseException as error:  # raised again where the workflow runs
-            sibling.error = error
+        sibling.run()
         if sibling.stops(listed):
             stopped.append(True)
 
     jobs = [partial(copy_context().run, run, sibling) for sibling in siblings]
     workers = listed.workers or len(jobs)
     if workflow._awaits_:
-        await in_thread(partial(executor, jobs, workers))
+        await in_thread(partial(executor, jobs, workers), stopped)
     else:
         executor(jobs, workers)
-    raise_first(siblings)
 
 
 async def beside_awaited(listed: Group, siblings: list[Sibling]) -> None:
@@ -506,17 +602,7 @@ async def beside_awaited(listed: Group, siblings: list[Sibling]) -> None:
         async with seats:
             if stopped:
                 return
-            invocation = sibling.step.task(sibling.context)
-            try:
-                if invocation._plan_.awaits:
-                    sibling.result = await invocation.arun()
-                else:
-                    sibling.result = await in_thread(invocation.run)
-            except asyncio.CancelledError:
-                await undo_cancelled(invocation, sibling)
-                raise
-            except BaseException as error:  # raised again where the workflow runs
-                sibling.error = error
+            await sibling.arun(stopped)
             if sibling.stops(listed):
                 stopped.append(True)
 
@@ -524,30 +610,37 @@ async def beside_awaited(listed: Group, siblings: list[Sibling]) -> None:
     try:
         await asyncio.wait(tasks)
     except asyncio.CancelledError:
+        stopped.append(True)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         raise
-    raise_first(siblings)
 
 
-async def in_thread(call: Callable[[], Any]) -> Any:
+async def in_thread(call: Callable[[], None], stopped: list[bool]) -> None:
     """Run *call* in a thread of the shared pool; never leave it running behind."""
+    if in_pool():  # waiting here for another thread of the pool might take for ever
+        call()
+        return
     import asyncio
+    from contextlib import suppress
 
     future = pool().submit(copy_context().run, call)
     waiting = asyncio.wrap_future(future)
     try:
-        return await asyncio.shield(waiting)
+        await asyncio.shield(waiting)
     except asyncio.CancelledError:
-        if not future.cancel():
-            await asyncio.wait([waiting])
+        stopped.append(True)
+        future.cancel()
+        while not waiting.done():
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait([waiting])
         raise
 
 
-async def undo_cancelled(invocation: Task[Any], sibling: Sibling) -> None:
-    """Roll back a sibling that was cancelled in the middle of its work."""
-    if invocation._plan_.rolls_back and sibling.result is None:
+async def undo_cancelled(invocation: Task[Any]) -> None:
+    """Roll back a step that was cancelled in the middle of its work."""
+    if invocation._plan_.rolls_back and not invocation._rolled_back_:
         record = Record(invocation, Outcome(Status.FAILED, "cancelled"), None)
         await roll_back(invocation, record)
 
@@ -565,19 +658,28 @@ def merge(
     """Merge what the siblings that did not fail wrote, in the order they are listed."""
     merger = workflow.mergers.resolve(listed.merge)
     assert merger is not None  # noqa: S101 -- "last" unless given
-    merged = []
+    written = []
     for sibling in siblings:
         result = sibling.result
         if result is None or result.failed:
             continue
-        merged.append(result)
+        written.append((result.task.__name__, written_by(sibling.step, listed, result)))
         if sibling.step.into is None:
             merger(context, result)
-        elif result.success:
-            context[sibling.step.into] = result.value
-    if listed.merge != "none":
-        found = conflicts_of(merged, deeply=listed.merge == "deep")
-        workflow._conflicts_ = (*workflow._conflicts_, *found)
+        else:
+            take_over(sibling.step, context, result)
+    workflow._conflicts_ = (*workflow._conflicts_, *conflicts_of(written))
+
+
+def written_by(each: Step, listed: Group, result: Result[Any]) -> dict[Path, Any]:
+    """Return the paths at which a sibling wrote something that is merged."""
+    if each.into is not None:
+        return {(each.into,): result.value} if result.success else {}
+    if listed.merge == "none":
+        return {}
+    if listed.merge == "deep":
+        return deep_changes_in(result.context)
+    return {(key,): value for key, value in changes_in(result.context).items()}
 
 
 # -- undoing -------------------------------------------------------------------------
@@ -596,5 +698,6 @@ async def undo(done: Sequence[Record]) -> list[Record]:
     """Roll back *done* in reverse; one that raises does not keep the rest from it."""
     undone = [each for each in reversed(done) if each.task._plan_.rolls_back]
     for each in undone:
-        await roll_back(each.task, each)
+        if not each.task._rolled_back_:
+            await roll_back(each.task, each)
     return undone

@@ -469,15 +469,3 @@ def test_the_logger_works_for_a_class_without_lines(lines):
     Quiet.execute()
 
     assert [line["event"] for line in lines] == ["half way"]
-
-
-def test_the_logger_of_a_task_that_has_ended_still_knows_its_chain(lines):
-    def note(_sender, *, task, **_):
-        task.logger.info("seen")
-
-    with task_executed.connected_to(note):
-        result = Parent.execute()
-    seen = [line for line in lines if line["event"] == "seen"]
-
-    assert [line["cid"] for line in seen] == [result.cid, result.cid]
-    assert seen[1]["tid"] == result.tid
