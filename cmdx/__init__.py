@@ -1,5 +1,9 @@
 """Service objects for Python: tasks that run, retry and report."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from cmdx import clock, telemetry
 from cmdx.adhoc import RetryOptions
 from cmdx.budget import RetryBudget
@@ -17,7 +21,6 @@ from cmdx.callbacks import (
     on_success,
 )
 from cmdx.chain import Chain
-from cmdx.coercion import coercions
 from cmdx.context import Context
 from cmdx.deadlines import deadline, remaining
 from cmdx.exceptions import (
@@ -33,10 +36,8 @@ from cmdx.exceptions import (
     UnknownContextKey,
     UnknownEntryError,
 )
-from cmdx.executors import executors
 from cmdx.inputs import optional, private, required
 from cmdx.log import enable_logging
-from cmdx.merging import mergers
 from cmdx.middleware import middleware
 from cmdx.outcome import Outcome, State, Status, Stop
 from cmdx.outputs import output
@@ -52,7 +53,13 @@ from cmdx.telemetry import (
     task_started,
 )
 from cmdx.validation import Errors, Invalid, messages
-from cmdx.workflow import Workflow, group, parallel, step
+
+if TYPE_CHECKING:
+    from cmdx.classifying import is_retryable
+    from cmdx.coercion import coercions
+    from cmdx.executors import executors
+    from cmdx.merging import mergers
+    from cmdx.workflow import Workflow, group, parallel, step
 
 __all__ = [
     "Attempt",
@@ -92,6 +99,7 @@ __all__ = [
     "enable_logging",
     "executors",
     "group",
+    "is_retryable",
     "mergers",
     "messages",
     "middleware",
@@ -118,3 +126,26 @@ __all__ = [
     "task_started",
     "telemetry",
 ]
+
+# What not every program needs is imported when it is first asked for.
+_LATER = {
+    "Workflow": "cmdx.workflow",
+    "coercions": "cmdx.coercion",
+    "executors": "cmdx.executors",
+    "group": "cmdx.workflow",
+    "is_retryable": "cmdx.classifying",
+    "mergers": "cmdx.merging",
+    "parallel": "cmdx.workflow",
+    "step": "cmdx.workflow",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name that was not needed so far."""
+    if name not in _LATER:
+        message = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(message)
+    from importlib import import_module
+
+    value = globals()[name] = getattr(import_module(_LATER[name]), name)
+    return value

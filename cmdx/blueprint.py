@@ -26,7 +26,7 @@ from cmdx.exceptions import (
     did_you_mean,
 )
 from cmdx.gates import Ask, Gate, check_gates, compiled_gate
-from cmdx.inputs import Fields, compiled_input
+from cmdx.inputs import Fields
 from cmdx.log import level_number
 from cmdx.middleware import MiddlewareDeclaration, Wrapper
 from cmdx.outputs import compiled_output
@@ -35,6 +35,7 @@ from cmdx.retry import Limits, RetryDeclaration, RetryPolicy, compiled_policy
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
+    from cmdx.inputs import InputPlan
     from cmdx.invocation import Invocation
     from cmdx.task import Task
 
@@ -160,6 +161,14 @@ class Blueprint:
         return cls(task, settings, fields, hooks, tuple(middlewares), policy)
 
 
+def _compiled_inputs(task: type[Task[Any]], fields: Fields) -> tuple[InputPlan, ...]:
+    if not fields.inputs:
+        return ()
+    from cmdx.resolving import compiled_input
+
+    return tuple(compiled_input(task, each) for each in fields.inputs.values())
+
+
 class Plan:
     """What will be done when a task runs."""
 
@@ -167,9 +176,7 @@ class Plan:
         task = blueprint.task
         self.settings = blueprint.settings
         self.fields = blueprint.fields
-        self.inputs = tuple(
-            compiled_input(task, each) for each in blueprint.fields.inputs.values()
-        )
+        self.inputs = _compiled_inputs(task, blueprint.fields)
         self.outputs = tuple(
             compiled_output(task, each) for each in blueprint.fields.outputs.values()
         )

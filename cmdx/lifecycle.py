@@ -320,7 +320,9 @@ async def worked(  # noqa: C901, PLR0912, PLR0915 -- the loop is the story, and 
         task._attempt_ += 1
         if task_retried.receivers:
             announce_retry(task, failure, seconds, rule)
-        forget_frames(failure)
+        failure.__traceback__ = None
+        if failure.__context__ or failure.__cause__ or hasattr(failure, "exceptions"):
+            forget_frames(failure)
         start = end
     if task._noted_ and record.outcome.status is Status.SUCCESS:
         record.outcome = reviewed(task, record.outcome)
@@ -356,17 +358,13 @@ def in_time(steps: Awaitable[T]) -> Awaitable[T]:
     return steps if moment is None else deadlines.cancelled_in_time(steps, moment)
 
 
-def forget_frames(failure: BaseException | None) -> None:
+def forget_frames(failure: BaseException) -> None:
     """Free what a failed attempt, and what led to its error, held on to."""
-    errors, seen = [failure], set()
-    while errors:
-        error = errors.pop()
-        if error is None or id(error) in seen:
-            continue
-        seen.add(id(error))
+    errors: list[Any] = [failure]
+    for error in errors:
         error.__traceback__ = None
-        errors += [error.__cause__, error.__context__]
-        errors += getattr(error, "exceptions", ())
+        led_by = (error.__cause__, error.__context__, *getattr(error, "exceptions", ()))
+        errors += [each for each in led_by if each is not None and each not in errors]
 
 
 def replaced_by(task: Invocation, error: BaseException) -> Record:

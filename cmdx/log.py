@@ -7,7 +7,6 @@ Neither inputs nor context are ever part of it, unless ``log_fields`` asks for t
 
 from __future__ import annotations
 
-import logging
 import sys
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -18,6 +17,9 @@ if TYPE_CHECKING:
     from cmdx.invocation import Invocation
     from cmdx.result import Result
 
+# The numbers of the standard library, which is imported when a line is written.
+INFO, WARNING = 20, 30
+
 FIELDS = (
     "task", "type", "tid", "cid", "xid", "index", "root", "parent_tid", "depth", "tags",
     "state", "status", "reason", "metadata", "cause", "origin", "retries", "retried",
@@ -27,6 +29,8 @@ FIELDS = (
 
 def enable_logging(renderer: Literal["console", "json"] = "console") -> None:
     """Configure structlog so that each run writes a line, for people or machines."""
+    import logging
+
     import structlog
 
     if renderer not in ("console", "json"):
@@ -53,6 +57,8 @@ def wanted() -> bool:
 
 def log_result(result: Result[Any]) -> None:
     """Write the line of a run; never let logging change it."""
+    import logging
+
     import structlog
 
     settings = result.task._plan_.settings
@@ -77,11 +83,12 @@ def line_of(result: Result[Any], extra: tuple[str, ...] = ()) -> dict[str, Any]:
 
 def log_deprecation(task: Invocation) -> None:
     """Write a line about a deprecated task that is run."""
-    name = type(task).__qualname__
     if wanted():
         task.logger.warning("task_deprecated")
-    else:
-        logging.getLogger("cmdx").warning("%s is deprecated", name)
+        return
+    import logging
+
+    logging.getLogger("cmdx").warning("%s is deprecated", type(task).__qualname__)
 
 
 def bound_logger(task: Invocation, cid: str | None) -> Any:
@@ -97,13 +104,15 @@ def bound_logger(task: Invocation, cid: str | None) -> Any:
 def level_number(level: int | str | None) -> int | None:
     """Return the number of a level given by number or name, None if there is none."""
     if isinstance(level, str):
+        import logging
+
         return logging.getLevelNamesMapping().get(level.upper())
     return level if type(level) is int else None
 
 
 def _level(result: Result[Any]) -> int:
     troubled = result.failed or (result.deprecated and result.status is Status.SKIPPED)
-    return logging.WARNING if troubled else logging.INFO
+    return WARNING if troubled else INFO
 
 
 def _plain(value: Any) -> Any:

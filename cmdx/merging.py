@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from copy import copy, deepcopy
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
 from cmdx.context import MISSING, Context
 from cmdx.registry import Registry
@@ -149,11 +149,11 @@ def deep_changes_in(context: Context) -> dict[Path, Any]:
 
 
 def _assigned(context: Context) -> Mapping[str, None]:
-    return context._values.touched  # type: ignore[attr-defined,no-any-return]
+    return cast("Noting", context._values).touched
 
 
 def _before(context: Context, key: str) -> Any:
-    return context._before.get(key, MISSING)  # type: ignore[attr-defined]
+    return context._before.get(key, MISSING)
 
 
 def isolated(value: Any) -> Any:

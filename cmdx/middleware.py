@@ -14,7 +14,6 @@ Around hooks are driven the same way; their ``yield`` evaluates to the outcome.
 from __future__ import annotations
 
 import inspect
-import logging
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import attrs
@@ -153,6 +152,8 @@ async def torn_down(generators: list[Any], error: BaseException) -> None:
             continue
         except (Exception, Halt) as raised:
             if raised is not thrown:
+                import logging
+
                 said = "%r raised while %r went through it"
                 logging.getLogger("cmdx").exception(said, generator, thrown)
         except BaseException as raised:

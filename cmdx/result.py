@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from weakref import ref
 
     from cmdx.context import Context
+    from cmdx.guidance import Guidance
     from cmdx.invocation import Invocation
     from cmdx.merging import Conflict
     from cmdx.outcome import Outcome
@@ -344,6 +345,15 @@ class Result(Generic[V_co]):
     def stopped(self) -> Stop | None:
         """Why ``work`` was not called again; None when it was never called."""
         return self._record.stopped
+
+    @property
+    def guidance(self) -> Guidance | None:
+        """What the failure says about trying again; None if it says nothing."""
+        if not self.failed:
+            return None
+        from cmdx.guidance import guidance_of
+
+        return guidance_of(self)
 
     @property
     def duration(self) -> float:

@@ -230,25 +230,29 @@ class RulePlan:
             previous = past[-1][PAUSE] if past else None
             decision = Decision(None, self.next_pause(task, count, previous), self.name)
         if self.guided:
-            decision = self.guide(error, count, decision)
+            decision = self.guide(task, error, decision)
+        if self.budget is None and deadlines.current.get() is None:
+            return decision
         return self.permit(decision)
 
-    def guide(self, error: BaseException, count: int, decision: Decision) -> Decision:
+    def guide(
+        self, task: Invocation, error: BaseException, decision: Decision
+    ) -> Decision:
         """Obey what *error* says about trying again; it may only delay or forbid."""
         from cmdx.guidance import guidance_of
 
         guidance = guidance_of(error)
-        if guidance is None or decision.stopped is not None:
+        if guidance is None:
             return decision
-        if not guidance.permits(count + 1):
+        attempts = task._attempt_ + 1  # of all rules: the other side counts calls
+        if not guidance.permits(attempts):
             return GUIDED
-        after = guidance.after or 0.0
-        if self.max_delay is not None and after > self.max_delay:
+        asked = guidance.pause_before(attempts)
+        if self.max_delay is not None and asked > self.max_delay:
             return GUIDED
-        pause = max(decision.pause or 0.0, after)
-        if after and not deadlines.allows(pause):
+        if asked > 0 and not deadlines.allows(asked):
             return GUIDED
-        return decision._replace(pause=pause)
+        return decision._replace(pause=max(decision.pause or 0.0, asked))
 
     def permit(self, decision: Decision) -> Decision:
         """Refuse what would end too late, or what the budget has no room for."""

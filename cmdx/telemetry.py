@@ -16,7 +16,6 @@ it is reported to ``logging.getLogger("cmdx")`` and the next one is called.
 
 from __future__ import annotations
 
-import logging
 from inspect import iscoroutine
 from typing import TYPE_CHECKING, Any
 
@@ -71,6 +70,8 @@ def send(signal: NamedSignal, task: Invocation, **payload: Any) -> None:
                 answer.close()
                 _refuse_async(receiver)
         except (Exception, Halt):
+            import logging
+
             logging.getLogger("cmdx").exception(
                 "a receiver of %s raised; the run of %s goes on",
                 signal.name,

@@ -270,14 +270,6 @@ class Workflow(Task[V_co]):
         }
 
 
-class Inner(Workflow[Any]):
-    """A group that runs beside others; its gates are those of who lists it."""
-
-    @classmethod
-    def _gates_(cls) -> dict[int, Ask | None]:
-        return {}
-
-
 def _flat(listed: Group) -> Iterator[Step]:
     for each in listed.steps:
         if isinstance(each, Step):
@@ -326,13 +318,12 @@ def _unwired(listed: Group, known: set[str]) -> Iterator[Unwired]:
 def _unwired_step(each: Step, known: set[str]) -> Iterator[Unwired]:
     seen = {name for name, key in each.map.items() if key in known}
     seen |= known - each.map.keys()
-    inputs = Fields.of(each.task).inputs.values()
-    for declared in inputs:
-        if _must_be_given(declared) and declared.key not in seen:
-            key = each.map.get(declared.key, declared.key)
-            yield Unwired(each.task.__name__, key)
+    inputs = {given.key: given for given in Fields.of(each.task).inputs.values()}
+    for name, given in inputs.items():
+        if _must_be_given(given) and name not in seen:
+            yield Unwired(each.task.__name__, each.map.get(name, name))
     if issubclass(each.task, Workflow):
-        yield from _unwired(each.task._group_, seen | {each.key for each in inputs})
+        yield from _unwired(each.task._group_, seen | inputs.keys())
 
 
 def _must_be_given(declared: Input) -> bool:
@@ -360,6 +351,14 @@ def _warn_about_wiring(cls: type[Workflow[Any]]) -> None:
             "or as an output of an earlier step."
         )
         warnings.warn(message, UserWarning, stacklevel=3)
+
+
+class Inner(Workflow[Any]):
+    """A group that runs beside others; its gates are those of who lists it."""
+
+    @classmethod
+    def _gates_(cls) -> dict[int, Ask | None]:
+        return {}
 
 
 # -- running -------------------------------------------------------------------------
@@ -416,11 +415,10 @@ async def run_within(
     try:
         return await run_group(workflow, each, context)
     except Halt as halt:
-        failure = halt.outcome.origin
         if not listed.continue_on_failure or halt.task is not workflow:
             raise
-        if failure is not None:
-            collect_failure(workflow, failure)
+        if halt.origin is not None:
+            collect_failure(workflow, halt.origin)
         elif not isinstance(halt, Collected):
             raise
     return None
@@ -489,9 +487,8 @@ class Collected(Halt):
 def stop_if_collected(workflow: Workflow[Any], listed: Group) -> None:
     """End the workflow after a group that collected failures."""
     if listed.continue_on_failure and workflow._errors_:
-        noted = workflow._metadata_ or {}
-        outcome = Outcome(Status.FAILED, str(workflow.errors), noted)
-        raise Collected(workflow, outcome, None)
+        reason = str(workflow.errors)
+        raise Collected(workflow, Status.FAILED, reason, {}, None, None)
 
 
 def renamed(each: Step, context: Context) -> Context:
@@ -619,12 +616,12 @@ async def beside_awaited(listed: Group, siblings: list[Sibling]) -> None:
 
 async def in_thread(call: Callable[[], None], stopped: list[bool]) -> None:
     """Run *call* in a thread of the shared pool; never leave it running behind."""
-    if in_pool():  # waiting here for another thread of the pool might take for ever
-        call()
-        return
     import asyncio
     from contextlib import suppress
 
+    if in_pool():  # to wait here for another thread of the pool might take for ever
+        call()
+        return
     future = pool().submit(copy_context().run, call)
     waiting = asyncio.wrap_future(future)
     try:
@@ -648,8 +645,13 @@ async def undo_cancelled(invocation: Task[Any]) -> None:
 def raise_first(siblings: list[Sibling]) -> None:
     """Raise what no result could be made of, the first one listed."""
     for sibling in siblings:
-        if sibling.error is not None:
-            raise sibling.error
+        error, sibling.error = sibling.error, None
+        if error is None:
+            continue
+        try:
+            raise error
+        finally:
+            del error  # its traceback leads here
 
 
 def merge(
