@@ -143,10 +143,8 @@ def chain_of(task: Invocation) -> Chain:
     """Return the chain a running task belongs to; make it if need be."""
     chain = task._chain_
     if chain is None:
-        with making:  # two children in two threads must agree on one chain
-            chain = task._chain_
-            if chain is None:
-                chain = task._chain_ = Chain()
+        # In one step, so that children in several threads agree on one chain.
+        chain = task.__dict__.setdefault("_chain_", Chain())
     return chain
 
 
@@ -155,10 +153,7 @@ def joined_by_child(parent: Invocation) -> Chain | None:
     chain = chain_of(parent)
     # Its end looks for a chain after it has said that it ended, so that one of the
     # two sees what the other did.
-    if parent._phase_ == "running":
-        return chain
-    parent._chain_ = None
-    return None
+    return chain if parent._phase_ == "running" else None
 
 
 def new_id() -> str:

@@ -23,7 +23,7 @@ from cmdx.adhoc import RetryOptions, call_again, value_or_raise
 from cmdx.chain import chain_of, making, new_id
 from cmdx.context import Context
 from cmdx.exceptions import DefinitionError, FinishedTaskError, did_you_mean
-from cmdx.lifecycle import asleep, drive, sleep
+from cmdx.lifecycle import asleep, driven, sleep
 from cmdx.log import bound_logger
 from cmdx.outcome import Halt, Status
 from cmdx.result import Result
@@ -146,20 +146,24 @@ class Invocation:
         self, reason: str | None = None, /, *, value: Any = None, **metadata: Any
     ) -> NoReturn:
         """End the run here, as a success with *value*."""
-        self._halt_(Status.SUCCESS, reason, metadata, value)
+        self._check_running_()
+        raise Halt(self, Status.SUCCESS, reason, metadata, value)
 
     def skip(self, reason: str | None = None, /, **metadata: Any) -> NoReturn:
         """End the run here, because there is nothing to do."""
-        self._halt_(Status.SKIPPED, reason, metadata)
+        self._check_running_()
+        raise Halt(self, Status.SKIPPED, reason, metadata)
 
     def fail(self, reason: str | None = None, /, **metadata: Any) -> NoReturn:
         """End the run here, as a failure."""
-        self._halt_(Status.FAILED, reason, metadata)
+        self._check_running_()
+        raise Halt(self, Status.FAILED, reason, metadata)
 
     def throw(self, result: Result[Any], /, **metadata: Any) -> None:
         """Fail as *result* did; do nothing if it did not."""
         if result.failed:
-            self._halt_(Status.FAILED, result.reason, metadata, origin=result)
+            self._check_running_()
+            raise Halt(self, Status.FAILED, result.reason, metadata, origin=result)
 
     def retry(
         self,
@@ -180,7 +184,7 @@ class Invocation:
         options = RetryOptions(max_attempts, base_delay, max_delay)
         options = options.over(self._plan_.settings.retry)
         called = call_again(function, options, should_retry, sleep, awaits=False)
-        return cast("T", value_or_raise(*drive(called)))
+        return cast("T", value_or_raise(*driven(called)))
 
     async def aretry(
         self,
@@ -246,19 +250,9 @@ class Invocation:
             raise FinishedTaskError(message)
         self._phase_ = "claimed"
 
-    def _halt_(
-        self,
-        status: Status,
-        reason: str | None,
-        metadata: dict[str, Any],
-        value: Any = None,
-        origin: Result[Any] | None = None,
-    ) -> NoReturn:
-        if self._phase_ != "running":
-            self._refuse_halt_()
-        raise Halt(self, status, reason, metadata, value, origin)
-
-    def _refuse_halt_(self) -> NoReturn:
+    def _check_running_(self) -> None:
+        if self._phase_ == "running":
+            return
         name = type(self).__qualname__
         when = "has ended" if self._phase_ == "finished" else "has not started"
         message = (

@@ -55,8 +55,14 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-async def lifecycle(task: Invocation, plan: Plan, pause: Pause) -> Result[Any]:
-    """Take *task* from its inputs to its result."""
+async def lifecycle(
+    task: Invocation, plan: Plan, pause: Pause, ended: list[Result[Any]]
+) -> None:
+    """
+    Take *task* from its inputs to its result, which is put into *ended*.
+
+    To return it would cost a synchronous run an exception.
+    """
     parent = running.get()
     if parent is not None and parent._phase_ == "running":
         chain = parent._chain_
@@ -92,7 +98,7 @@ async def lifecycle(task: Invocation, plan: Plan, pause: Pause) -> Result[Any]:
         send(task_executed, task, result=result)
     if plan.log and "structlog" in modules and log.wanted():
         log.log_result(result)
-    return result
+    ended.append(result)
 
 
 async def wrapped(task: Invocation, plan: Plan, pause: Pause) -> Result[Any]:
@@ -136,7 +142,8 @@ async def within(  # noqa: C901 -- one story
         while entered:
             wrapper, generator = entered.pop()
             try:
-                closing = closed(wrapper, task, generator, layer.answer(inside))
+                answer = inside.outcome if layer is AROUND else inside
+                closing = closed(wrapper, task, generator, answer)
                 if closing is not None:
                     await closing
             except (Halt, Exception) as error:
@@ -150,11 +157,10 @@ async def within(  # noqa: C901 -- one story
 
 
 class Layer(NamedTuple):
-    """What wrappers wrap, and what they are told when it is done."""
+    """What wrappers wrap, and what is done when one ends the run before it began."""
 
     inner: Callable[[Invocation, Plan, Pause], Awaitable[Any]]
     cut_short: Callable[[Invocation, Plan, BaseException], Awaitable[Any]]
-    answer: Callable[[Any], Any]
 
 
 async def performed(task: Invocation, plan: Plan, pause: Pause) -> Result[Any]:
@@ -317,11 +323,11 @@ async def worked(  # noqa: C901, PLR0912, PLR0915 -- the loop is the story, and 
                 record.attempts = attempts
                 break
             end = timer.monotonic()
-        task._attempt_ += 1
+        task._attempt_ = len(attempts)
         if task_retried.receivers:
             announce_retry(task, failure, seconds, rule)
         failure.__traceback__ = None
-        if failure.__context__ or failure.__cause__ or hasattr(failure, "exceptions"):
+        if failure.__context__ or isinstance(failure, BaseExceptionGroup):
             forget_frames(failure)
         start = end
     if task._noted_ and record.outcome.status is Status.SUCCESS:
@@ -441,8 +447,8 @@ async def _ended_by(task: Invocation, _plan: Plan, error: BaseException) -> Reco
     return ended_by(task, error)
 
 
-MIDDLEWARES = Layer(performed, never_performed, lambda result: result)
-AROUND = Layer(block, _ended_by, lambda record: record.outcome)
+MIDDLEWARES = Layer(performed, never_performed)
+AROUND = Layer(block, _ended_by)
 
 
 def keeps(task: Invocation, error: BaseException) -> bool:
@@ -487,14 +493,14 @@ def halted(task: Invocation, halt: Halt, stopped: Stop | None) -> Record:
         task.metadata.update(halt.metadata)
     noted = task._metadata_ or {}
     outcome = Outcome(halt.status, halt.reason, noted, None, halt.origin)
-    return ended(task, outcome, stopped, halt.value)
+    record = Record(task, outcome, halt.value)
+    record.stopped = stopped
+    return record
 
 
-def ended(
-    task: Invocation, outcome: Outcome, stopped: Stop | None, value: Any = None
-) -> Record:
-    """Return the record of a run that ended otherwise than by returning."""
-    record = Record(task, outcome, value)
+def ended(task: Invocation, outcome: Outcome, stopped: Stop | None) -> Record:
+    """Return the record of a run that failed."""
+    record = Record(task, outcome, None)
     record.stopped = stopped
     return record
 
@@ -533,12 +539,20 @@ async def asleep(seconds: float) -> None:
     await clock.current.get().asleep(seconds)
 
 
-def drive(steps: Coroutine[Any, Any, T]) -> T:
+def drive(steps: Coroutine[Any, Any, None]) -> None:
     """Run coroutines that never suspend as one would call a function."""
-    try:
-        steps.send(None)
-    except StopIteration as done:
-        return done.value  # type: ignore[no-any-return]
-    steps.close()
-    message = "a synchronous run was suspended; run this task with aexecute()"
-    raise TypeError(message)
+    for _ in steps.__await__():
+        steps.close()
+        message = "a synchronous run was suspended; run this task with aexecute()"
+        raise TypeError(message)
+
+
+def driven(steps: Coroutine[Any, Any, T]) -> T:
+    """Drive *steps* and return what they return."""
+    values: list[T] = []
+
+    async def keep() -> None:
+        values.append(await steps)
+
+    drive(keep())
+    return values[0]

@@ -14,6 +14,7 @@ Around hooks are driven the same way; their ``yield`` evaluates to the outcome.
 from __future__ import annotations
 
 import inspect
+from types import GeneratorType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import attrs
@@ -91,6 +92,9 @@ def opened(
     wrapper: Wrapper, task: Invocation, generator: Any
 ) -> Awaitable[None] | None:
     """Take *generator* to its ``yield``; return what is to be awaited for it."""
+    if type(generator) is GeneratorType:
+        for _ in generator:
+            return None
     if hasattr(generator, "__anext__") and task._awaits_:
         return _aopened(wrapper, task, generator)
     if hasattr(generator, "__next__"):
@@ -113,7 +117,7 @@ def closed(
     wrapper: Wrapper, task: Invocation, generator: Any, answer: Any
 ) -> Awaitable[None] | None:
     """Send *answer* into *generator* and have it end; return what is to be awaited."""
-    if hasattr(generator, "__anext__"):
+    if type(generator) is not GeneratorType and hasattr(generator, "__anext__"):
         return _aclosed(wrapper, task, generator, answer)
     try:
         generator.send(answer)

@@ -83,8 +83,8 @@ class Halt(BaseException):
         status: Status,
         reason: str | None,
         metadata: Mapping[str, Any],
-        value: Any,
-        origin: Result[Any] | None,
+        value: Any = None,
+        origin: Result[Any] | None = None,
     ) -> None:
         self.task = task
         self.status = status

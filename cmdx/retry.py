@@ -206,6 +206,9 @@ class RulePlan:
         self.budget = rule.budget
         self.once = rule.nested == "once"
         self.guided = rule.guided
+        # Nothing to ask and nothing to wait for.
+        said = (rule.if_, rule.unless, rule.budget, rule.nested)
+        self.simple = rule.delay <= 0 and not rule.guided and said == (None,) * 4
         self.gate: Ask | None = compiled_gate(
             f"retry_on of {cls.__qualname__}",
             cls,
@@ -220,7 +223,11 @@ class RulePlan:
         if not ordinary and not retryable(error):
             return NOT_LISTED
         count = len(past)
-        if count >= self.limit or (self.once and outer_policy(task)):
+        if count >= self.limit:
+            return EXHAUSTED
+        if self.simple and deadlines.current.get() is None:
+            return self.at_once
+        if self.once and outer_policy(task):
             return EXHAUSTED
         if self.gate is not None and not self.gate(task, error, count):
             return REFUSED

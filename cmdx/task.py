@@ -48,6 +48,8 @@ V = TypeVar("V")
 E = TypeVar("E", bound="Callable[..., Any]")
 V_co = TypeVar("V_co", covariant=True)
 
+new = object.__new__
+
 
 class ClassRegistry(Generic[E]):
     """A registry for each class: its own, its ancestors', then the global one."""
@@ -140,11 +142,16 @@ class Task(Invocation, Generic[V_co]):
     @classmethod  # type: ignore[misc]  # the keywords are those of P
     def execute(cls, source: Any = None, /, **inputs: Any) -> Any:  # pyright: ignore[reportInconsistentOverload]
         """Run the task and return its result; never raises because the task failed."""
-        task, plan = cls.__new__(cls), cls._plan_
-        task._hold_(plan, source, inputs)
+        task, plan = new(cls), cls._plan_
+        if source is None and plan.keywords is None:
+            task._given_ = inputs
+        else:
+            task._hold_(plan, source, inputs)
         if plan.awaits:
             raise AsyncTaskError(cls)
-        return drive(lifecycle(task, plan, sleep))
+        ended: list[Any] = []
+        drive(lifecycle(task, plan, sleep, ended))
+        return ended[0]
 
     @overload
     @classmethod  # pyright: ignore[reportArgumentType]
@@ -162,12 +169,14 @@ class Task(Invocation, Generic[V_co]):
         Raises the very exception that ``work`` raised, otherwise a ``Fault``,
         after the whole lifecycle is done.
         """
-        task, plan = cls.__new__(cls), cls._plan_
+        task, plan = new(cls), cls._plan_
         task._hold_(plan, source, inputs)
         task._strict_ = True
         if plan.awaits:
             raise AsyncTaskError(cls)
-        return drive(lifecycle(task, plan, sleep)).or_raise()
+        ended: list[Any] = []
+        drive(lifecycle(task, plan, sleep, ended))
+        return ended[0].or_raise()
 
     @overload
     @classmethod  # pyright: ignore[reportArgumentType]
@@ -180,10 +189,12 @@ class Task(Invocation, Generic[V_co]):
     @classmethod  # type: ignore[misc]  # the keywords are those of P
     async def aexecute(cls, source: Any = None, /, **inputs: Any) -> Any:  # pyright: ignore[reportInconsistentOverload]
         """Run the task, awaiting what is to be awaited, and return its result."""
-        task, plan = cls.__new__(cls), cls._plan_
+        task, plan = new(cls), cls._plan_
         task._hold_(plan, source, inputs)
         task._awaits_ = True
-        return await lifecycle(task, plan, asleep)
+        ended: list[Any] = []
+        await lifecycle(task, plan, asleep, ended)
+        return ended[0]
 
     @overload
     @classmethod  # pyright: ignore[reportArgumentType]
@@ -196,23 +207,29 @@ class Task(Invocation, Generic[V_co]):
     @classmethod  # type: ignore[misc]  # the keywords are those of P
     async def aexecute_or_raise(cls, source: Any = None, /, **inputs: Any) -> Any:  # pyright: ignore[reportInconsistentOverload]
         """Run the task as ``aexecute`` does, and raise as ``execute_or_raise`` does."""
-        task, plan = cls.__new__(cls), cls._plan_
+        task, plan = new(cls), cls._plan_
         task._hold_(plan, source, inputs)
         task._strict_ = task._awaits_ = True
-        return (await lifecycle(task, plan, asleep)).or_raise()
+        ended: list[Any] = []
+        await lifecycle(task, plan, asleep, ended)
+        return ended[0].or_raise()
 
     def run(self) -> Result[V_co]:
         """Run this invocation, once."""
         if self._plan_.awaits:
             raise AsyncTaskError(type(self))
         self._claim_()
-        return drive(lifecycle(self, self._plan_, sleep))
+        ended: list[Any] = []
+        drive(lifecycle(self, self._plan_, sleep, ended))
+        return cast("Result[V_co]", ended[0])
 
     async def arun(self) -> Result[V_co]:
         """Run this invocation, once, awaiting what is to be awaited."""
         self._claim_()
         self._awaits_ = True
-        return await lifecycle(self, self._plan_, asleep)
+        ended: list[Any] = []
+        await lifecycle(self, self._plan_, asleep, ended)
+        return cast("Result[V_co]", ended[0])
 
     # -- the contract as data ---------------------------------------------------
 

@@ -22,7 +22,7 @@ from cmdx.exceptions import DefinitionError, ImplementationError
 from cmdx.executors import executors, in_pool, pool
 from cmdx.gates import Gate, check_gates, compiled_gate
 from cmdx.inputs import Fields
-from cmdx.lifecycle import drive, keeps, roll_back
+from cmdx.lifecycle import driven, keeps, roll_back
 from cmdx.merging import (
     Merger,
     changes_in,
@@ -231,7 +231,7 @@ class Workflow(Task[V_co]):
     def work(self) -> Any:
         """Run the steps."""
         steps = run_steps(self)
-        return steps if self._awaits_ else drive(steps)
+        return steps if self._awaits_ else driven(steps)
 
     @classmethod
     def wiring(cls) -> list[Unwired]:
