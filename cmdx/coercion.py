@@ -56,6 +56,7 @@ DURATION = re.compile(
     r"([+-])?P(?:([0-9]{1,9})W)?(?:([0-9]{1,9})D)?"
     r"(?:T(?:([0-9]{1,9})H)?(?:([0-9]{1,9})M)?(?:([0-9]{1,9}(?:\.[0-9]{1,9})?)S)?)?"
 )
+AROUND_SIGN = re.compile(r"(?<=[0-9.]) ([+-]) (?=[0-9.j])")
 CLOCK = re.compile(r"([0-9]{1,9}):([0-5][0-9])(?::([0-5][0-9](?:\.[0-9]{1,9})?))?")
 
 
@@ -70,12 +71,17 @@ class Coercions:
         if not callable(coerce):
             message = f"the coercion of {kind!r} must be callable, got {coerce!r}."
             raise DefinitionError(message)
-        self._by_type[kind] = by_callable(coerce)
+        made = by_callable(coerce)
+        if isinstance(kind, type) and kind not in SCALARS:
+            made = _unless_instance(kind, made)
+        self._by_type[kind] = made
+        _classes.clear()  # they may have parts of this kind
         return coerce
 
     def deregister(self, kind: type) -> None:
         """Forget how values of *kind* are made."""
         del self._by_type[kind]
+        _classes.clear()
 
     def find(self, kind: Any) -> Coercer | None:
         """Return what makes values of *kind*, or None."""
@@ -105,6 +111,10 @@ def by_callable(coerce: Callable[[Any], Any]) -> Coercer:
     return coerced
 
 
+def _unless_instance(kind: type, coerce: Coercer) -> Coercer:
+    return lambda value: value if isinstance(value, kind) else coerce(value)
+
+
 # -- the scalars -----------------------------------------------------------------------
 
 
@@ -113,9 +123,9 @@ def to_str(value: Any) -> str:
     if type(value) is str:
         return value
     if isinstance(value, str):
-        return str(value)
+        return str.__str__(value)  # str() of an Enum would be its name
     if isinstance(value, int | float | Decimal) and not isinstance(value, bool):
-        return str(value)
+        return _made("str", str, value)
     raise Invalid("str")
 
 
@@ -156,12 +166,13 @@ def to_bool(value: Any) -> bool:
     """Take booleans, the words for them in any case, and 0 and 1."""
     if isinstance(value, bool):
         return value
-    if isinstance(value, str | int):
-        word = str(value).strip().lower()
-        if word in TRUE:
-            return True
-        if word in FALSE:
-            return False
+    if isinstance(value, int) and value in (0, 1):
+        return value == 1
+    word = value.strip().lower() if isinstance(value, str) else None
+    if word in TRUE:
+        return True
+    if word in FALSE:
+        return False
     raise Invalid("bool")
 
 
@@ -173,7 +184,7 @@ def to_decimal(value: Any) -> Decimal:
         raise Invalid("Decimal")
     text = str(value).strip() if isinstance(value, str | float) else value
     number = _made("Decimal", Decimal, text)
-    if not number.is_finite():
+    if not number.is_finite() or (isinstance(text, str) and "_" in text):
         raise Invalid("Decimal")
     return number
 
@@ -186,19 +197,26 @@ def to_fraction(value: Any) -> Fraction:
         raise Invalid("Fraction")
     if isinstance(value, int):
         return Fraction(value)
-    text = str(value).strip()
-    if not FRACTION.fullmatch(text):
+    if isinstance(value, str):
+        text = value.strip()
+        if not FRACTION.fullmatch(text):
+            raise Invalid("Fraction")
+        return _made("Fraction", Fraction, text)
+    number = Decimal(str(value))
+    if not number.is_finite() or abs(number.adjusted()) >= MOST_DIGITS:
         raise Invalid("Fraction")
-    return _made("Fraction", Fraction, text)
+    return Fraction(number)
 
 
 def to_complex(value: Any) -> complex:
     """Take numbers and texts such as ``1+2j``."""
     if isinstance(value, bool) or not isinstance(value, int | float | complex | str):
         raise Invalid("complex")
-    return _made(
-        "complex", complex, value.replace(" ", "") if isinstance(value, str) else value
-    )
+    if isinstance(value, str):
+        value = AROUND_SIGN.sub(r"\1", value.strip())
+        if "_" in value:
+            raise Invalid("complex")
+    return _made("complex", complex, value)
 
 
 def to_date(value: Any) -> date:
@@ -383,21 +401,21 @@ def admits_none(annotation: Any) -> bool:
 
 def unwrapped(annotation: Any) -> Any:
     """Strip ``Annotated``, ``NewType``, aliases and the qualifiers of TypedDict."""
-    while (inner := _within(annotation)) is not annotation:
+    while (inner := within(annotation)) is not annotation:
         annotation = inner
     return annotation
 
 
 def constraints_in(annotation: Any) -> list[Callable[[Any], None]]:
     """Return the checks in the layers around a type, the innermost first."""
-    inner = _within(annotation)
+    inner = within(annotation)
     if inner is annotation:
         return []
     own = get_args(annotation)[1:] if get_origin(annotation) is Annotated else ()
     return [*constraints_in(inner), *constraints_of(own)]
 
 
-def _within(annotation: Any) -> Any:
+def within(annotation: Any) -> Any:
     """Return what stands inside the outermost layer, *annotation* if there is none."""
     origin = get_origin(annotation)
     if origin is Annotated or _qualifies(origin):
@@ -463,39 +481,47 @@ def _to_none(value: Any) -> None:
 
 
 def _union(members: tuple[Any, ...]) -> Coercer:
-    coercers = [coercer(member) for member in members if member is not type(None)]
+    coercers = [(_runtime(member), coercer(member)) for member in members]
     kinds = ", ".join(described(member) for member in members)
-    # A value that is of one of the types already is not to be made into another.
-    exact = {
-        runtime: coercer(member)
-        for member in members
-        if isinstance(
-            runtime := get_origin(unwrapped(member)) or unwrapped(member), type
-        )
-    }
+    runtimes = {runtime for runtime, _ in coercers}
+    makers = [coerce for runtime, coerce in coercers if runtime is not type(None)]
 
     def coerced(value: Any) -> Any:
-        own = exact.get(type(value))
-        if own is not None:
-            return own(value)
+        tried, kind = makers, type(value)
+        if kind in runtimes:
+            # A value that is of one of the types already is not made into another.
+            tried = [coerce for runtime, coerce in coercers if runtime is kind]
+            tried += [coerce for runtime, coerce in coercers if runtime is not kind]
         refusals: list[Invalid] = []
-        for coerce in coercers:
+        for coerce in tried:
             try:
                 return coerce(value)
             except Invalid as refusal:
                 refusals.append(refusal)
         # A single candidate, or one that got somewhere, says more than a list of kinds.
         deep = [refusal for refusal in refusals if refusal.path]
-        if len(coercers) == 1 or len(deep) == 1:
+        if len(makers) == 1 or len(deep) == 1:
             raise (deep or refusals)[0]
         raise Invalid("union", kinds=kinds)
 
     return coerced
 
 
+def _runtime(annotation: Any) -> Any:
+    """Return the type that values of *annotation* have."""
+    bare = unwrapped(annotation)
+    return dict if is_typeddict(bare) else get_origin(bare) or bare
+
+
 def _choice(choices: tuple[Any, ...]) -> Coercer:
     exact = {(type(choice), choice): choice for choice in choices}
-    texts = {str(choice): choice for choice in reversed(choices)}
+    for choice in choices:
+        if isinstance(choice, Enum):  # callers may send its value
+            exact.setdefault((type(choice.value), choice.value), choice)
+    texts: dict[str, Any] = {}
+    for (_, said), choice in exact.items():
+        if said is not None:
+            texts.setdefault(str(said), choice)
     listing = ", ".join(map(str, choices))
 
     def coerced(value: Any) -> Any:
@@ -513,18 +539,20 @@ def _choice(choices: tuple[Any, ...]) -> Coercer:
 
 
 def _enum(kind: type[Enum]) -> Coercer:
-    by_value = _choice(tuple(member.value for member in kind))
+    members = [member for member in kind if type(member.value).__hash__ is not None]
+    by_value = _choice(tuple(member.value for member in members))
     names = kind.__members__
 
     def coerced(value: Any) -> Any:
         if isinstance(value, kind):
             return value
-        if isinstance(value, str) and value.strip() in names:
-            return names[value.strip()]
         try:
             return kind(by_value(value))
         except Invalid:
-            raise Invalid("choice", choices=", ".join(names)) from None
+            pass
+        if isinstance(value, str) and value.strip() in names:
+            return names[value.strip()]
+        raise Invalid("choice", choices=", ".join(names))
 
     return coerced
 
@@ -600,7 +628,12 @@ def _mapping(args: tuple[Any, ...]) -> Coercer:
 
 
 def _shown(key: Any) -> str:
-    return key if isinstance(key, str) else repr(key)
+    if isinstance(key, str):
+        return key
+    try:
+        return repr(key)
+    except Exception:  # an int too long to be written, or code of users
+        return f"<{type(key).__name__}>"
 
 
 SEQUENCES: dict[Any, tuple[Callable[[list[Any]], Any], str]] = {
@@ -638,9 +671,11 @@ def _class(kind: type) -> Coercer:
     if kind not in _classes:
         parts_of(kind)  # raises Unknown for what is no class with fields
         # Put in first: a class may have fields of its own type.
-        _classes[kind] = lambda value: _classes[kind](value)  # noqa: PLW0108 -- later
+        made: list[Coercer] = []
+        _classes[kind] = lambda value: made[0](value)  # noqa: PLW0108 -- later
         try:
-            _classes[kind] = _fields(kind)
+            made.append(_fields(kind))
+            _classes[kind] = made[0]
         except BaseException:
             del _classes[kind]
             raise

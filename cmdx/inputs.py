@@ -14,6 +14,7 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import (
     TYPE_CHECKING,
@@ -39,7 +40,7 @@ from cmdx.validation import VALIDATORS, Invalid
 if TYPE_CHECKING:
     import re
     from collections.abc import Mapping
-    from typing import Unpack
+    from typing import Self, Unpack
 
     from cmdx.coercion import Coercer
     from cmdx.invocation import Invocation
@@ -98,7 +99,7 @@ class Field:
         message = (
             "this input has no value yet. Inputs are resolved before work is called."
         )
-        raise AttributeError(message)
+        raise AttributeError(message, obj=task)
 
 
 class Private:
@@ -127,12 +128,26 @@ def required(**options: Any) -> Any:
 
 
 @overload
+def optional(
+    *,
+    default: T,
+    source: str | Callable[..., Any],
+    init: Literal[False] = False,
+    **options: Unpack[SourcedOptions],
+) -> T: ...
+@overload
+def optional(
+    *,
+    factory: Callable[..., T],
+    source: str | Callable[..., Any],
+    init: Literal[False] = False,
+    **options: Unpack[SourcedOptions],
+) -> T: ...
+@overload
 def optional(*, default: T, **options: Unpack[InputOptions]) -> T: ...
 @overload
-def optional(*, factory: Callable[[], T], **options: Unpack[InputOptions]) -> T: ...
-def optional(
-    *, default: Any = MISSING, factory: Any = None, **options: Unpack[InputOptions]
-) -> Any:
+def optional(*, factory: Callable[..., T], **options: Unpack[InputOptions]) -> T: ...
+def optional(*, default: Any = MISSING, factory: Any = None, **options: Any) -> Any:
     """Declare an input that takes *default*, or what *factory* makes, if not given."""
     if (default is MISSING) == (factory is None):
         message = (
@@ -162,6 +177,10 @@ def private(*, init: Literal[False] = False) -> Any:
 
 def _checked(where: str, options: Mapping[str, Any]) -> dict[str, Any]:
     known = (*SourcedOptions.__annotations__, "source")
+    options = dict(options)
+    for name in ("validate", "one_of", "none_of"):  # each is read more than once
+        if isinstance(options.get(name), Iterable) and not callable(options[name]):
+            options[name] = tuple(options[name])
     for name in options:
         if name not in known:
             message = (
@@ -186,7 +205,7 @@ def _checked(where: str, options: Mapping[str, Any]) -> dict[str, Any]:
             except Exception as error:
                 message = f"{where}(): {name}={value!r} is refused: {error}."
                 raise DefinitionError(message) from None
-    return dict(options)
+    return options
 
 
 def _are_callables(value: Any) -> bool:
@@ -217,12 +236,14 @@ KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
 
 
 def _refuse_mutable(where: str, default: Any) -> None:
-    if type(default).__hash__ is None:
+    try:
+        hash(default)
+    except TypeError:
         message = (
             f"{where}: the default {default!r} is mutable, and runs would share it. "
             f"Use optional(factory={type(default).__name__}) or another factory."
         )
-        raise DefinitionError(message)
+        raise DefinitionError(message) from None
 
 
 # -- what a class says ---------------------------------------------------------------
@@ -305,6 +326,9 @@ def collect_fields(cls: type[Task[Any]], reserved: Iterable[str]) -> None:
                 f"Write `{name}: SomeType = ...`."
             )
             raise DefinitionError(message)
+    for base in cls.__mro__[1:]:
+        if not hasattr(base, "_fields_"):
+            _refuse_fields_of(cls, base)
     cls._fields_ = fields
     cls._annotations_ = own
     _check_aliases(cls)
@@ -332,8 +356,25 @@ def _field_of(
         return Field(required=True)
     if isinstance(value, Field | Output):
         return value
+    if getattr(value, "__qualname__", "") == f"{cls.__qualname__}.{name}":
+        message = (
+            f"{where} is a field and a method at once. "
+            "Rename one of them, and mind that annotations are fields."
+        )
+        raise DefinitionError(message)
     _refuse_mutable(where, value)
     return Field(required=False, default=value)
+
+
+def _refuse_fields_of(cls: type[Task[Any]], base: type) -> None:
+    for name, value in vars(base).items():
+        if isinstance(value, Field | Output):
+            message = (
+                f"{cls.__qualname__} inherits the field {name!r} from "
+                f"{base.__qualname__}, which is no task, so nobody would see it. "
+                f"Derive {base.__qualname__} from Task."
+            )
+            raise DefinitionError(message)
 
 
 def _overridden(cls: type[Task[Any]], name: str, value: Any) -> Field | Output | None:
@@ -350,12 +391,13 @@ def _overridden(cls: type[Task[Any]], name: str, value: Any) -> Field | Output |
 
 
 def _check_aliases(cls: type[Task[Any]]) -> None:
-    names: dict[str, str] = {}
-    for each in Fields.of(cls).inputs.values():
+    fields = Fields.of(cls)
+    names = {name: name for name in fields.outputs}
+    for each in fields.inputs.values():
         if each.key in names:
             message = (
-                f"{cls.__qualname__}: the inputs {names[each.key]!r} and {each.name!r} "
-                f"are both given as {each.key!r}. Change one of the aliases."
+                f"{cls.__qualname__}: the fields {names[each.key]!r} and {each.name!r} "
+                f"are both called {each.key!r} outside. Change one of the aliases."
             )
             raise DefinitionError(message)
         names[each.key] = each.name
@@ -368,8 +410,9 @@ def _check_annotations(cls: type[Task[Any]]) -> None:
     from cmdx.resolving import compiled_input
 
     for each in inputs:
-        if not isinstance(each.annotation, str):  # else it names what is not there yet
-            compiled_input(cls, each)
+        if not isinstance(each.annotation, NotYet):
+            with suppress(NotThereYet):
+                compiled_input(cls, each)
 
 
 # -- annotations ---------------------------------------------------------------------
@@ -386,30 +429,50 @@ def _own_annotations(cls: type[Task[Any]]) -> dict[str, Any]:
     module = vars(sys.modules.get(cls.__module__, SimpleNamespace()))
     # The class statement may stand in a function; its names are there now, not later.
     frame = sys._getframe(3)
+    while frame.f_code.co_name == "__init_subclass__" and frame.f_back is not None:
+        frame = frame.f_back
     return {
         name: _evaluated(name, annotation, {**module, **vars(cls)}, frame.f_locals)
         for name, annotation in raw.items()
     }
 
 
+class NotYet(str):
+    """An annotation with names that nobody has defined yet, as it is written."""
+
+    __slots__ = ("annotation",)
+
+    annotation: Any
+
+    def __new__(cls, annotation: Any) -> Self:
+        """Keep *annotation* itself beside its text."""
+        written = getattr(annotation, "__forward_arg__", None) or str(annotation)
+        made = super().__new__(cls, written)
+        made.annotation = annotation
+        return made
+
+
+class NotThereYet(DefinitionError):  # noqa: N818 -- it says what a name is
+    """A name of an annotation, or of a class it names, is not defined."""
+
+
 def _evaluated(
     name: str, annotation: Any, names: dict[str, Any], local: Mapping[str, Any]
 ) -> Any:
-    if isinstance(annotation, str) and annotation.startswith(
-        ("ClassVar", "typing.ClassVar")
-    ):
-        return ClassVar
-    holder = SimpleNamespace(__annotations__={name: annotation})
+    # A class, because only there ClassVar and Final are in their place.
+    holder = type("Holder", (), {"__annotations__": {name: annotation}})
     try:
         hints = get_type_hints(holder, names, dict(local), include_extras=True)
     except NameError:
-        return annotation if isinstance(annotation, str) else str(annotation)
+        return NotYet(annotation)
     except TypeError:
-        return ClassVar if _is_class_variable(annotation) else annotation
+        return annotation
     return hints[name]
 
 
 def _is_class_variable(annotation: Any) -> bool:
+    if isinstance(annotation, NotYet):
+        return annotation.partition("[")[0].endswith("ClassVar")
     return annotation is ClassVar or get_origin(annotation) is ClassVar
 
 
@@ -419,9 +482,9 @@ def _annotation(task: type[Task[Any]], name: str) -> Any:
         annotation = vars(each).get("_annotations_", {}).get(name, MISSING)
         if annotation is MISSING:
             continue
-        if isinstance(annotation, str):
+        if isinstance(annotation, NotYet):
             names = vars(sys.modules.get(each.__module__, SimpleNamespace()))
-            annotation = _evaluated(name, annotation, dict(names), {})
+            annotation = _evaluated(name, annotation.annotation, dict(names), {})
         return annotation
     return Any
 
@@ -454,5 +517,9 @@ def resolve(task: Invocation, inputs: tuple[InputPlan, ...]) -> None:
             task.errors.add_invalid(shown, invalid)
         except RecursionError:
             task.errors.add_invalid(shown, Invalid("too_deep"))
+        except AttributeError as error:
+            if not task._errors_ or error.obj is not task:
+                raise
+            # It asked for an input that is wrong itself, and that is noted already.
         else:
             setattr(task, name, value)

@@ -140,7 +140,9 @@ class Invocation:
                 f"{did_you_mean(name, known)}"
             )
             raise DefinitionError(message)
-        return name not in (self._missed_ or ())
+        if name in self.__dict__:
+            return name not in (self._missed_ or ())
+        return self._plan_.fields.inputs[name].key in self.context
 
     def succeed(
         self, reason: str | None = None, /, *, value: Any = None, **metadata: Any

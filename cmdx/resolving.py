@@ -8,7 +8,7 @@ so it is imported when the first task with inputs is made.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from cmdx.arity import accepted
 from cmdx.coercion import (
@@ -27,7 +27,7 @@ from cmdx.coercion import (
 from cmdx.context import MISSING
 from cmdx.exceptions import DefinitionError
 from cmdx.gates import compiled_gate
-from cmdx.inputs import InputPlan
+from cmdx.inputs import InputPlan, NotThereYet, NotYet
 from cmdx.validation import VALIDATORS, Invalid, check_all
 from cmdx.validation import by_callable as validator
 
@@ -83,21 +83,21 @@ def _coercion(where: str, declared: Input) -> Coercer:
     options = declared.field.options
     annotation, coerce = declared.annotation, options.get("coerce")
     if callable(coerce):
-        checks = constraints_in(annotation)
-        return constrained(by_callable(coerce), checks)
+        return constrained(by_callable(coerce), constraints_in(annotation))
     if coerce is False:
         return constrained(as_is, constraints_in(annotation))
-    kind = unwrapped(annotation)
-    if "format" in options:
-        if kind not in DATED:
-            message = (
-                f"{where}: format is for date, datetime and time, "
-                f"not for {described(kind)}."
-            )
-            raise DefinitionError(message)
-        return to_formatted(kind, options["format"])
     try:
+        if isinstance(annotation, NotYet):
+            raise NameError(f"{annotation} is not defined")  # noqa: TRY004, TRY301
+        if "format" in options:
+            return _formatted(where, annotation, options["format"])
         return coercer(annotation)
+    except NameError as error:
+        message = (
+            f"{where}: {error}. Define it at the top of its module before the task "
+            "runs, or take values as they are with coerce=False."
+        )
+        raise NotThereYet(message) from None
     except Unknown as unknown:
         name = described(unknown.annotation)
         message = (
@@ -106,6 +106,20 @@ def _coercion(where: str, declared: Input) -> Coercer:
             "or take values as they are with coerce=False."
         )
         raise DefinitionError(message) from None
+
+
+def _formatted(where: str, annotation: Any, form: str) -> Coercer:
+    kind = unwrapped(annotation)
+    members = get_args(kind) if admits_none(kind) else (kind,)
+    kinds = [each for each in members if each is not type(None)]
+    if len(kinds) != 1 or unwrapped(kinds[0]) not in DATED:
+        message = (
+            f"{where}: format is for date, datetime and time, "
+            f"not for {described(kind)}."
+        )
+        raise DefinitionError(message)
+    checks = [*constraints_in(kinds[0]), *constraints_in(annotation)]
+    return constrained(to_formatted(unwrapped(kinds[0]), form), checks)
 
 
 def _sourced(
@@ -120,9 +134,18 @@ def _sourced(
             )
             raise DefinitionError(message)
         return lambda task: getattr(task, source)()
-    if source is None or accepted(source, 1):
+    if source is None or _taken(f"{where}: source", source):
         return source
     return lambda _: source()
+
+
+def _taken(where: str, call: Callable[..., Any]) -> int:
+    """Tell whether *call* takes the task; refuse it if it wants more."""
+    try:
+        return accepted(call, 1)
+    except TypeError as error:
+        message = f"{where} {call!r} {error}. Take the task, or nothing."
+        raise DefinitionError(message) from None
 
 
 def _absence(
@@ -171,7 +194,7 @@ def _defaulted(
     if factory is not None:
         return (
             factory
-            if accepted(factory, 1) and not isinstance(factory, type)
+            if not isinstance(factory, type) and _taken(f"{where}: factory", factory)
             else lambda _: factory()
         )
     if field.default is None and not nullable:

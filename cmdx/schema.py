@@ -8,19 +8,19 @@ an object. What JSON Schema cannot say, such as a validator of one's own, is lef
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
 from fractions import Fraction
 from pathlib import Path, PurePath
 from types import UnionType
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
 from uuid import UUID
 
 import attrs
 
-from cmdx.coercion import MAPPINGS, SEQUENCES, Unknown, parts_of, unwrapped
+from cmdx.coercion import MAPPINGS, SEQUENCES, Unknown, parts_of, within
 
 if TYPE_CHECKING:
     from cmdx.inputs import Fields, Input
@@ -114,10 +114,9 @@ def outputs_schema(fields: Fields) -> Schema:
 
 def schema_of(annotation: Any, definitions: dict[str, Schema]) -> Schema:
     """Describe the values of *annotation*; classes go into *definitions*."""
-    if get_origin(annotation) is Annotated:
-        inner, *metadata = get_args(annotation)
+    if (inner := within(annotation)) is not annotation:
+        metadata = getattr(annotation, "__metadata__", ())
         return _constrained(schema_of(inner, definitions), metadata)
-    annotation = unwrapped(annotation)
     origin, args = get_origin(annotation), get_args(annotation)
     try:
         if annotation in SCALARS:
@@ -159,20 +158,30 @@ def _with_options(schema: Schema, options: Mapping[str, Any]) -> Schema:
     for name, describe in CONSTRAINTS.items():
         if options.get(name) is not None:
             schema = schema | describe(options[name])
-    suffix = LENGTHS.get(str(schema.get("type")), "Length")
+    suffixes = {LENGTHS[kind] for kind in _kinds(schema) if kind in LENGTHS}
     exact = options.get("length")
     least = options.get("min_length") if exact is None else exact
     most = options.get("max_length") if exact is None else exact
     if least is None and options.get("presence") and "type" in schema:
-        least = 1 if schema["type"] in LENGTHS else None
-    return (
-        schema
-        | ({} if least is None else {f"min{suffix}": least})
-        | ({} if most is None else {f"max{suffix}": most})
-    )
+        least = 1 if suffixes else None
+    for suffix in sorted(suffixes):
+        schema = (
+            schema
+            | ({} if least is None else {f"min{suffix}": least})
+            | ({} if most is None else {f"max{suffix}": most})
+        )
+    return schema
 
 
-def _constrained(schema: Schema, metadata: list[Any]) -> Schema:
+def _kinds(schema: Schema) -> list[str]:
+    """Return the types that *schema* admits, as far as it says."""
+    if "anyOf" in schema:
+        return [kind for each in schema["anyOf"] for kind in _kinds(each)]
+    kinds = schema.get("type", list(LENGTHS))
+    return [kinds] if isinstance(kinds, str) else list(kinds)
+
+
+def _constrained(schema: Schema, metadata: Iterable[Any]) -> Schema:
     names = (*CONSTRAINTS, "min_length", "max_length", "length")
     for each in metadata:
         wishes = {
@@ -251,6 +260,10 @@ def _is_gated(declared: Input) -> bool:
 
 def _plain(value: Any) -> Any:
     """Return *value* as JSON would write it."""
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
     if value is None or isinstance(value, bool | int | float | str):
         return value.value if isinstance(value, Enum) else value
     if isinstance(value, Enum):
@@ -260,7 +273,16 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple | set | frozenset):
         return [_plain(each) for each in value]
     if attrs.has(type(value)):
-        return _plain(attrs.asdict(value))
+        fields = attrs.fields(type(value))
+        return {
+            each.alias: _plain(getattr(value, each.name))
+            for each in fields
+            if each.init
+        }
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return _plain(dataclasses.asdict(value))
+        return {
+            each.name: _plain(getattr(value, each.name))
+            for each in dataclasses.fields(value)
+            if each.init
+        }
     return str(value.isoformat()) if isinstance(value, date | time) else str(value)

@@ -94,7 +94,7 @@ class Invalid(Exception):  # noqa: N818 -- it says what a value is
         text = messages.get(self.code, _BUILT_IN.get(self.code, _BUILT_IN["invalid"]))
         try:
             return text.format(**self.said)
-        except (KeyError, IndexError, ValueError, AttributeError):
+        except (LookupError, TypeError, ValueError, AttributeError):
             return text  # a catalogue that asks for what the check does not say
 
     def below(self, step: str) -> Invalid:
@@ -197,15 +197,20 @@ def presence(wanted: bool) -> Check:  # noqa: FBT001 -- the value of an option
     """Refuse None, blank text and empty containers; False and 0 are present."""
 
     def check(value: Any) -> None:
-        if _is_blank(value) == wanted:
-            raise Invalid("presence" if wanted else "absence")
+        if wanted and _is_blank(value):
+            raise Invalid("presence")
 
     return check
 
 
 def absence(wanted: bool) -> Check:  # noqa: FBT001 -- the value of an option
     """Refuse everything that is present."""
-    return presence(not wanted)
+
+    def check(value: Any) -> None:
+        if wanted and not _is_blank(value):
+            raise Invalid("absence")
+
+    return check
 
 
 def gt(bound: Any) -> Check:
@@ -230,6 +235,8 @@ def le(bound: Any) -> Check:
 
 def multiple_of(step: Any) -> Check:
     """Refuse numbers that *step* does not divide."""
+    if step == 0:
+        raise ValueError("nothing is a multiple of zero")
     return _bound("multiple_of", step, lambda value, step: value % step == 0)
 
 
@@ -264,7 +271,7 @@ def one_of(choices: Iterable[Any]) -> Check:
     listed = tuple(choices)
 
     def check(value: Any) -> None:
-        if value not in listed:
+        if not _is_among(value, listed):
             raise Invalid("one_of", one_of=_listing(listed))
 
     return check
@@ -275,7 +282,7 @@ def none_of(choices: Iterable[Any]) -> Check:
     listed = tuple(choices)
 
     def check(value: Any) -> None:
-        if value in listed:
+        if _is_among(value, listed):
             raise Invalid("none_of", none_of=_listing(listed))
 
     return check
@@ -336,16 +343,16 @@ def constraints_of(metadata: Iterable[Any]) -> list[Check]:
             for name in VALIDATORS
             if (value := getattr(each, name, None)) is not None and not callable(value)
         ]
-        if wishes:
+        if isinstance(each, re.Pattern):  # itself, for its flags
+            checks.append(pattern(each))
+        elif wishes:
             checks += [VALIDATORS[name](value) for name, value in wishes]
+        elif hasattr(each, "__is_annotated_types_grouped_metadata__"):
+            checks += constraints_of(each)
         elif callable(each) and not isinstance(each, type):
             checks.append(by_callable(each))
         elif callable(getattr(each, "func", None)):
             checks.append(by_predicate(each.func))
-        elif isinstance(each, re.Pattern):
-            checks.append(pattern(each))
-        elif hasattr(each, "__is_annotated_types_grouped_metadata__"):
-            checks += constraints_of(each)
     return checks
 
 
@@ -362,6 +369,9 @@ def _bound(code: str, bound: Any, fits: Callable[[Any, Any], Any]) -> Check:
 
 
 def _length(code: str, wanted: int, fits: Callable[[int], bool]) -> Check:
+    if not isinstance(wanted, int) or wanted < 0:
+        raise ValueError("a length is a whole number from 0 on")
+
     def check(value: Any) -> None:
         if not isinstance(value, Sized):
             raise Invalid("sized")
@@ -369,6 +379,13 @@ def _length(code: str, wanted: int, fits: Callable[[int], bool]) -> Check:
             raise Invalid(code, **{code: wanted})
 
     return check
+
+
+def _is_among(value: Any, choices: tuple[Any, ...]) -> bool:
+    try:
+        return value in choices
+    except ArithmeticError:  # a signaling NaN equals nothing
+        return False
 
 
 def _is_blank(value: Any) -> bool:
