@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, get_args
 
-from cmdx.arity import accepted
+from cmdx.arity import accepted, awaits
 from cmdx.coercion import (
     DATED,
     Unknown,
@@ -133,6 +133,7 @@ def _sourced(
                 f"{cls.__qualname__}. Define it, or give a callable."
             )
             raise DefinitionError(message)
+        _refuse_async(f"{where}: source", getattr(cls, source))
         return lambda task: getattr(task, source)()
     if source is None or _taken(f"{where}: source", source):
         return source
@@ -141,11 +142,21 @@ def _sourced(
 
 def _taken(where: str, call: Callable[..., Any]) -> int:
     """Tell whether *call* takes the task; refuse it if it wants more."""
+    _refuse_async(where, call)
     try:
         return accepted(call, 1)
     except TypeError as error:
         message = f"{where} {call!r} {error}. Take the task, or nothing."
         raise DefinitionError(message) from None
+
+
+def _refuse_async(where: str, call: Callable[..., Any]) -> None:
+    if awaits(call):
+        message = (
+            f"{where} {call!r} is async, but inputs are resolved without awaiting. "
+            "Await in work, or in a @before_execution hook that sets the context."
+        )
+        raise DefinitionError(message)
 
 
 def _absence(

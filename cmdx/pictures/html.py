@@ -10,7 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cmdx.outcome import Status
-from cmdx.pictures.svg import drawn, headline, thrown_from, undone
+from cmdx.pictures.page import thrown_from, undone
+from cmdx.pictures.svg import drawn, headline
 from cmdx.pictures.theme import MARKS, MONOSPACE, SANS, style
 from cmdx.pictures.timeline import timeline
 from cmdx.pictures.words import counted, cut, duration, escaped
@@ -29,6 +30,7 @@ LONGEST_REASON = 400
 LONGEST_NAME = 80
 MOST_ATTEMPTS = 5
 
+HEADINGS = "<th>task<th>status<th>reason<th>retries<th>duration<th>attempts"
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
 
 SHAPES = (
@@ -38,12 +40,13 @@ SHAPES = (
     "header p{margin:2px 0 0}",
     "form{display:flex;flex-wrap:wrap;gap:8px 16px;align-items:center;margin:18px 0}",
     "form label{display:flex;gap:5px;align-items:center}",
-    "input[type=search]{font:inherit;flex:1 1 240px;padding:6px 10px;border-radius:6px;"
-    "border:1px solid}",
+    "input[type=search]{font:inherit;flex:1 1 240px;padding:6px 10px}",
+    "input[type=search]{border:1px solid;border-radius:6px}",
     ".picture{overflow:auto;max-height:75vh;border-radius:8px}",
     ".picture svg{display:block;width:100%;min-width:720px;height:auto}",
-    "table{width:100%;margin-top:20px;border-collapse:collapse;table-layout:fixed;"
-    "border-radius:8px;overflow:hidden;font-variant-numeric:tabular-nums}",
+    "table{width:100%;margin-top:20px;border-radius:8px;overflow:hidden}",
+    "table{border-collapse:collapse;table-layout:fixed}",
+    "table{font-variant-numeric:tabular-nums}",
     "th,td{padding:5px 10px;text-align:left;vertical-align:top;overflow-wrap:anywhere}",
     "td{border-top:1px solid}",
     f"td:first-child{{font:13px/1.6 {MONOSPACE}}}",
@@ -65,7 +68,7 @@ COLOURS = (
     "th,td:nth-child(n+4),header p,output{color:dim}",
     ".s td:nth-child(2),.success{color:success-text}",
     ".k td:nth-child(2),.skipped{color:skipped-text}",
-    ".f td:nth-child(2),.failed,header p.why{color:failed-text}",
+    ".f td:nth-child(2),.failed{color:failed-text}",
 )
 STYLE = style("", SHAPES, COLOURS)
 LETTERS = {Status.SUCCESS: "s", Status.SKIPPED: "k", Status.FAILED: "f"}
@@ -76,11 +79,11 @@ const bars = document.querySelectorAll("svg .row");
 let texts;
 function show() {
   const wanted = form.text.value.toLowerCase();
-  const off = new Set([...form.status].filter(box => !box.checked).map(box => box.value));
+  const off = [...form.status].filter(box => !box.checked).map(box => box.value);
   let shown = 0;
   texts ??= rows.map(row => row.textContent.toLowerCase());
   rows.forEach((row, i) => {
-    const away = off.has(row.className) || !texts[i].includes(wanted);
+    const away = off.includes(row.className) || !texts[i].includes(wanted);
     row.hidden = away;
     bars[i].classList.toggle("away", away);
     shown += !away;
@@ -106,8 +109,7 @@ def chain_html(chain: Chain) -> str:
         '<div class="picture" tabindex="0">',
         drawn(line, chain.id, brief=len(line.rows) > MANY),
         "</div>",
-        "<table><thead><tr><th>task<th>status<th>reason<th>retries<th>duration"
-        "<th>attempts</thead><tbody>",
+        f"<table><thead><tr>{HEADINGS}</thead><tbody>",
         *_rows(line),
         f"</tbody></table><script>{SCRIPT}</script></body></html>",
     )
@@ -115,23 +117,19 @@ def chain_html(chain: Chain) -> str:
 
 
 def _header(line: Timeline, name: str) -> str:
-    if not line.rows:
-        return f"<header><h1>Nothing has ended yet</h1><p>chain {name}</p></header>"
-    top = line.rows[0]
     results = counted(len(line.rows), "result", "results")
     retries = counted(sum(row.retries for row in line.rows), "retry", "retries")
-    why = _reason(top)
+    counts = f"{results}, {retries}, chain {name}"
+    if line.root is None:
+        return f"<header><h1>Still running</h1><p>{counts}</p></header>"
+    root = line.root
+    mark = f'<span class="{root.status}">{MARKS[root.status]}</span>'
+    ended = f"{root.status} after {duration(root.bar.width)}"
+    why = escaped(cut(_reason(root), LONGEST_REASON))
     return (
-        f'<header><h1><span class="{top.status}">{MARKS[top.status]}</span> '
-        f"{escaped(cut(top.name, LONGEST_NAME))}</h1>"
-        f"<p>{top.status} after {duration(line.duration)}, {results}, {retries}, "
-        f"chain {name}</p>"
-        + (
-            f'<p class="{top.status}">{escaped(cut(why, LONGEST_REASON))}</p>'
-            if why
-            else ""
-        )
-        + "</header>"
+        f"<header><h1>{mark} {escaped(cut(root.name, LONGEST_NAME))}</h1>"
+        f"<p>{ended}, {counts}</p>"
+        f'{why and f"""<p class="{root.status}">{why}</p>"""}</header>'
     )
 
 

@@ -12,6 +12,7 @@ Markdown or to HTML is written as a character code.
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cmdx.pictures.theme import MARKS
@@ -204,7 +205,7 @@ class Chart:
 
     def link(self, *parts: Part) -> None:
         """Write the lines from each part to the next."""
-        for before, after in zip(parts, parts[1:], strict=False):
+        for before, after in pairwise(parts):
             words = "<br/>".join(map(safe, before.taken + after.given))
             label = f'|"{words}"|' if words else ""
             self.line(f"{before.name} -->{label} {after.name}")

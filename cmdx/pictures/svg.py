@@ -2,17 +2,30 @@
 The timeline of a chain as a drawing.
 
 One bar per task, names on the left, durations on the right. A tick marks the start of
-an attempt, hatching a pause, a frame what ran at the same time, an arrow where a
-failure was thrown from.
+an attempt, hatching a pause, a bracket and a shade what ran at the same time, an arrow
+where a failure was thrown from.
 """
 
 from __future__ import annotations
 
-from itertools import accumulate
-from math import floor, log10
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from cmdx.outcome import Status
+from cmdx.pictures.page import (
+    AXIS,
+    FOOT,
+    GAP,
+    LETTER,
+    LINE,
+    MARGIN,
+    MARK,
+    SMALL_LETTER,
+    WIDTH,
+    Page,
+    labels_of,
+    retries_of,
+    small_width,
+)
 from cmdx.pictures.theme import MARKS, MONOSPACE, SANS, style
 from cmdx.pictures.timeline import timeline
 from cmdx.pictures.words import columns, counted, cut, duration, escaped
@@ -23,40 +36,16 @@ if TYPE_CHECKING:
     from cmdx.chain import Chain
     from cmdx.pictures.timeline import Lanes, Row, Span, Timeline
 
-WIDTH = 960
-MARGIN = 16
-AXIS = 34
-"""The height above the rows, for the scale."""
-LINE = 26
-"""The height of a row."""
-NOTE = 15
-"""What a row is higher by when a note stands below its bar."""
-FOOT = 34
 BAR = 12
 THIN_BAR = 6
 """The height of the bar of a task that ran others."""
-GUTTER = 40
-"""Room between the bars and the durations, for marks and arrows."""
-TIMES = 72
-INDENT = 16
-DEEPEST_INDENT = 160
-LETTER = 7.3
-"""The width of a letter of a name."""
-SMALL_LETTER = 6.7
-NARROWEST_NAMES = 120
-WIDEST_NAMES = 330
-NARROWEST_BAR = 2.0
 APART = 1.5
-"""Marks closer than this cannot be told apart, and are drawn once."""
+"""Ticks closer than this cannot be told apart, and are drawn once."""
 TOO_NARROW = 0.3
 """Stretches of time narrower than this are not drawn."""
-MARK = 16
-"""Room for the mark before a name."""
-RIGHT = WIDTH - MARGIN - TIMES - GUTTER
-"""Where the latest bar ends."""
+SHORTEST_NAME = 4
 SWATCH = 'width="12" height="10" y="-9"'
-UNITS = ((3600.0, "h"), (60.0, "min"), (1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
-MOST_TICKS = 6
+HEAD = "l6-3.5v7z"
 MOST_IN_NOTEBOOK = 200
 
 SHAPES = (
@@ -68,8 +57,7 @@ SHAPES = (
     ".mark{font-weight:700}",
     ".grid,.branch,.origin,.tick,.hatch,.undo,.lanes path{fill:none}",
     ".tick,.origin,.undo{stroke-width:1.5}",
-    ".hatch{stroke-width:2}",
-    ".lanes path{stroke-width:2}",
+    ".hatch,.lanes path{stroke-width:2}",
     ".lanes rect{fill-opacity:.09}",
     ".row.away{opacity:.12}",
 )
@@ -81,7 +69,7 @@ COLOURS = (
     ".branch{stroke:branch}",
     ".success .bar,.swatch.success{fill:success}",
     ".skipped .bar,.swatch.skipped{fill:skipped}",
-    ".failed .bar,.error,.swatch.failed{fill:failed}",
+    ".failed .bar,.error,.swatch.failed,.head{fill:failed}",
     ".success .mark{fill:success-text}",
     ".skipped .mark,.skipped .note{fill:skipped-text}",
     ".failed .mark,.failed .note{fill:failed-text}",
@@ -91,7 +79,6 @@ COLOURS = (
     ".lanes rect{fill:accent}",
     ".lanes path{stroke:accent}",
     ".origin{stroke:failed}",
-    ".head{fill:failed}",
     ".undo{stroke:accent-text}",
 )
 STYLE = style(".cmdx-timeline", SHAPES, COLOURS)
@@ -107,7 +94,7 @@ def chain_notebook(chain: Chain) -> str:
     whole = timeline(chain)
     drawing = drawn(whole.clipped(MOST_IN_NOTEBOOK), chain.id)
     left = len(whole.rows) - MOST_IN_NOTEBOOK
-    more = f"<p>{counted(left, 'row', 'rows')} more: use chain.to_html().</p>"
+    more = f"<p>and {counted(left, 'row', 'rows')} more: see chain.to_html()</p>"
     return f'<div style="overflow-x:auto">{drawing}</div>{more if left > 0 else ""}'
 
 
@@ -120,19 +107,16 @@ def drawn(line: Timeline, name: str, *, brief: bool = False) -> str:
     page = Page.of(line, brief=brief)
     hatch = f"cmdx-pause-{name[-12:]}"
     parts = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" class="cmdx-timeline" role="img" '
-        f'width="{WIDTH}" height="{page.height}" '
-        f'viewBox="0 0 {WIDTH} {page.height}">',
+        _opening(page.height),
         f"<title>{escaped(headline(line))}</title>",
         f"<style>{STYLE}</style>",
         _hatching(hatch),
-        f'<rect class="card" x=".5" y=".5" width="{WIDTH - 1}" '
-        f'height="{page.height - 1}" rx="8"/>',
+        f'<rect class="card" {_box(0.5, 0.5, WIDTH - 1, page.height - 1)} rx="8"/>',
         _axis(page, line.duration),
-        _lanes(page, line.lanes),
+        *(_lanes(page, each) for each in line.lanes),
         _branches(page, line.rows),
         *(_row(page, number, row, hatch) for number, row in enumerate(line.rows)),
-        _origins(page, line.rows),
+        *_origins(page, line.rows),
         _legend(page, line, hatch),
         "</svg>",
     )
@@ -141,87 +125,11 @@ def drawn(line: Timeline, name: str, *, brief: bool = False) -> str:
 
 def headline(line: Timeline) -> str:
     """Say in a few words what the chain came to."""
-    if not line.rows:
-        return "nothing has ended yet"
-    top = line.rows[0]
     results = counted(len(line.rows), "result", "results")
-    return f"{top.name}: {top.status} after {duration(line.duration)}, {results}"
-
-
-# -- where things are ----------------------------------------------------------------
-
-
-class Page(NamedTuple):
-    """Where on the page rows and times are, in pixels."""
-
-    left: float
-    """Where the earliest bar begins."""
-    scale: float
-    """Pixels per second."""
-    indent: float
-    tops: tuple[int, ...]
-    notes: tuple[str, ...]
-    height: int
-    brief: bool
-
-    @classmethod
-    def of(cls, line: Timeline, *, brief: bool) -> Page:
-        """Make room for the names, the notes and the bars of *line*."""
-        deepest = max((row.depth for row in line.rows), default=0)
-        indent = min(INDENT, DEEPEST_INDENT / max(deepest, 1))
-        names = max((_name_width(row, indent) for row in line.rows), default=0)
-        left = MARGIN + min(max(names, NARROWEST_NAMES), WIDEST_NAMES) + MARGIN
-        notes = tuple("" if brief else note_of(row) for row in line.rows)
-        heights = (LINE + NOTE * bool(note) for note in notes)
-        *tops, end = accumulate(heights, initial=AXIS)
-        room = RIGHT - left
-        scale = room / line.duration if line.duration > 0 else 0.0
-        return cls(left, scale, indent, tuple(tops), notes, end + FOOT, brief)
-
-    def x(self, seconds: float) -> float:
-        """Return where a time is."""
-        return self.left + seconds * self.scale
-
-    def bar(self, span: Span) -> tuple[float, float]:
-        """Return where a stretch of time is, wide enough to be seen."""
-        width = max(span.width * self.scale, NARROWEST_BAR)
-        return min(self.x(span.start), RIGHT - width), width
-
-    def middle(self, row: int) -> float:
-        """Return the height at which the bar of a row is."""
-        return self.tops[row] + LINE / 2
-
-    def bottom(self, row: int) -> int:
-        """Return where a row ends."""
-        return self.tops[row] + LINE + NOTE * bool(self.notes[row])
-
-
-def _name_width(row: Row, indent: float) -> float:
-    small = columns(_retries(row)) * SMALL_LETTER
-    return row.depth * indent + MARK + columns(row.name) * LETTER + small
-
-
-def _retries(row: Row) -> str:
-    return f"  {counted(row.retries, 'retry', 'retries')}" if row.retries else ""
-
-
-def note_of(row: Row) -> str:
-    """Say why it ended as it did, and what was undone."""
-    why = thrown_from(row) or row.reason
-    return " · ".join(filter(None, (why, undone(row))))
-
-
-def thrown_from(row: Row) -> str:
-    """Say where a failure was thrown from, if it was."""
-    return f"thrown from {row.origin_name}" if row.thrown else ""
-
-
-def undone(row: Row) -> str:
-    """Say whether the task was rolled back, and whether that went well."""
-    if not row.rolled_back:
-        return ""
-    error = row.rollback_error
-    return f"rolled back, but that raised {error}" if error else "rolled back"
+    root = line.root
+    if root is None:
+        return f"still running, {results}"
+    return f"{root.name}: {root.status} after {duration(root.bar.width)}, {results}"
 
 
 # -- rows ----------------------------------------------------------------------------
@@ -231,17 +139,16 @@ def _row(page: Page, number: int, row: Row, hatch: str) -> str:
     left, width = page.bar(row.bar)
     high = BAR if row.last == number else THIN_BAR
     top = (LINE - high) // 2
+    note = page.notes[number]
     parts = (
         f'<g class="row {row.status}" transform="translate(0 {page.tops[number]})">',
         "" if page.brief else _tooltip(row),
         _name(page, row),
-        f'<rect class="bar" x="{left:.5g}" y="{top}" width="{width:.5g}" '
-        f'height="{high}" rx="2"/>',
+        f'<rect class="bar" {_box(left, top, width, high)} rx="2"/>',
         _attempts(page, row, top, high, hatch) if row.ticks else "",
         _undo(left + width) if row.rolled_back else "",
-        f'<text class="time" x="{WIDTH - MARGIN}" y="17">{duration(row.bar.width)}'
-        "</text>",
-        _note(page, page.notes[number], left, width) if page.notes[number] else "",
+        _text("time", WIDTH - MARGIN, 17, duration(row.bar.width)),
+        _note(page, note, left, width) if note else "",
         "</g>",
     )
     return "".join(parts)
@@ -253,22 +160,20 @@ def _tooltip(row: Row) -> str:
 
 
 def _name(page: Page, row: Row) -> str:
-    x = MARGIN + row.depth * page.indent
-    retries = _retries(row)
-    room = page.left - MARGIN - x - MARK - columns(retries) * SMALL_LETTER
-    name = escaped(cut(row.name, max(room / LETTER, 4)))
+    x = page.name_x(row)
+    retries = retries_of(row)
+    room = page.left - MARGIN - x - MARK - small_width(retries)
+    name = escaped(cut(row.name, max(room / LETTER, SHORTEST_NAME)))
     if retries:
-        name += f'<tspan class="retries" xml:space="preserve">{retries}</tspan>'
-    return (
-        f'<text class="name" x="{x:.5g}" y="17">'
-        f'<tspan class="mark">{MARKS[row.status]}</tspan> {name}</text>'
-    )
+        name += f'<tspan class="retries" dx="{GAP}">{retries}</tspan>'
+    mark = f'<tspan class="mark">{MARKS[row.status]}</tspan>'
+    return _text("name", x, 17, f"{mark} {name}")
 
 
 def _attempts(page: Page, row: Row, top: int, high: int, hatch: str) -> str:
     """Draw what failed, what was waited, and a tick where each attempt began."""
     failed = [each.span for each in row.ticks if each.error]
-    errors = _boxes(page, failed, top, high) if row.status != Status.FAILED else ""
+    errors = "" if row.status is Status.FAILED else _boxes(page, failed, top, high)
     pauses = _boxes(page, row.pauses, top, high)
     starts = _apart(page.x(each.span.start) for each in row.ticks)
     ticks = "".join(f"M{x:.5g} {top - 3}v{high + 6}" for x in starts)
@@ -298,9 +203,8 @@ def _apart(places: Iterable[float]) -> Iterator[float]:
 
 def _undo(x: float) -> str:
     """Draw an arrow that turns back, after the end of a bar."""
-    return (
-        f'<path class="undo" d="M{x + 13:.5g} 17a5 5 0 1 0-9-4m-2.5-3l2.5 3.5 3.5-2"/>'
-    )
+    curve = f"M{x + 13:.5g} 17a5 5 0 1 0-9-4m-2.5-3l2.5 3.5 3.5-2"
+    return f'<path class="undo" d="{curve}"/>'
 
 
 def _note(page: Page, note: str, left: float, width: float) -> str:
@@ -308,15 +212,21 @@ def _note(page: Page, note: str, left: float, width: float) -> str:
     right = left + width
     room_right, room_left = WIDTH - MARGIN - left, right - page.left
     needed = columns(note) * SMALL_LETTER
-    rightwards = needed <= room_right or room_right >= room_left
-    room = room_right if rightwards else room_left
-    text = escaped(cut(note, room / SMALL_LETTER))
-    if rightwards:
-        return f'<text class="note" x="{left:.5g}" y="{LINE + 7}">{text}</text>'
-    return f'<text class="note end" x="{right:.5g}" y="{LINE + 7}">{text}</text>'
+    if needed <= room_right or room_right >= room_left:
+        text = escaped(cut(note, room_right / SMALL_LETTER))
+        return _text("note", left, LINE + 7, text)
+    text = escaped(cut(note, room_left / SMALL_LETTER))
+    return _text("note end", right, LINE + 7, text)
 
 
-# -- what is between rows ------------------------------------------------------------
+# -- around the rows -----------------------------------------------------------------
+
+
+def _opening(height: int) -> str:
+    return (
+        '<svg xmlns="http://www.w3.org/2000/svg" class="cmdx-timeline" role="img" '
+        f'width="{WIDTH}" height="{height}" viewBox="0 0 {WIDTH} {height}">'
+    )
 
 
 def _hatching(name: str) -> str:
@@ -329,100 +239,68 @@ def _hatching(name: str) -> str:
 
 
 def _axis(page: Page, whole: float) -> str:
-    """Draw the scale: a line and a label at round times."""
-    ticks = scale_of(whole) if page.tops else []
+    """Draw a line and a label at round times."""
+    places = [(page.x(at), label) for at, label in labels_of(whole)]
     bottom = page.height - FOOT
-    lines = "".join(f"M{page.x(at):.5g} {AXIS - 6}V{bottom}" for at, _ in ticks)
+    lines = "".join(f"M{x:.5g} {AXIS - 6}V{bottom}" for x, _ in places)
     labels = "".join(
-        f'<text x="{page.x(at):.5g}" y="{AXIS - 14}">{label}</text>'
-        for at, label in ticks
+        f'<text x="{x:.5g}" y="{AXIS - 14}">{label}</text>' for x, label in places
     )
     return f'<g class="axis"><path class="grid" d="{lines}"/>{labels}</g>'
 
 
-def scale_of(whole: float) -> list[tuple[float, str]]:
-    """Return round times from 0 to *whole*, and how they are written."""
-    if whole <= 0:
-        return [(0.0, "0")]
-    unit, name = next(
-        (unit, name)
-        for unit, name in UNITS
-        if whole >= 2 * unit or unit == UNITS[-1][0]
-    )
-    rough = whole / unit / MOST_TICKS
-    power = 10.0 ** floor(log10(rough))
-    step = next(power * each for each in (1, 2, 5, 10) if power * each >= rough * 0.999)
-    count = floor(whole / unit / step * 1.000001)
-    times = [(number * step) for number in range(count + 1)]
-    return [(at * unit, f"{at:g} {name}" if at else "0") for at in times]
-
-
-def _lanes(page: Page, lanes: Sequence[Lanes]) -> str:
-    """Draw a frame around what ran at the same time, and a bracket beside it."""
-    return "".join(_lane(page, each) for each in lanes)
-
-
-def _lane(page: Page, each: Lanes) -> str:
-    left, width = page.bar(each.span)
-    top = page.tops[each.first] + 2
-    bottom = page.bottom(each.last) - 2
-    bracket = page.left - 5
+def _lanes(page: Page, lanes: Lanes) -> str:
+    """Draw a shade behind what ran at the same time, and a bracket beside it."""
+    left, width = page.bar(lanes.span)
+    top, bottom = page.tops[lanes.first] + 2, page.bottom(lanes.last) - 2
     return (
-        f'<g class="lanes"><title>{each.count} at the same time</title>'
-        f'<rect x="{left:.5g}" y="{top}" width="{width:.5g}" height="{bottom - top}"/>'
-        f'<path d="M{bracket:.5g} {top}h-4V{bottom}h4"/></g>'
+        f'<g class="lanes"><title>{lanes.at_once} at the same time</title>'
+        f"<rect {_box(left, top, width, bottom - top)}/>"
+        f'<path d="M{page.left - 5:.5g} {top}h-4V{bottom}h4"/></g>'
     )
 
 
 def _branches(page: Page, rows: Sequence[Row]) -> str:
     """Draw the lines of the tree: down from each parent, and across to its children."""
-    across: dict[int, list[int]] = {}
+    children: dict[int, list[int]] = {}
     for number, row in enumerate(rows):
         if row.parent is not None:
-            across.setdefault(row.parent, []).append(number)
+            children.setdefault(row.parent, []).append(number)
+    reach = max(page.indent - 6, 2)
     lines = []
-    for parent, children in across.items():
-        x = MARGIN + rows[parent].depth * page.indent + 3.5
-        reach = max(page.indent - 6, 2)
-        lines.append(f"M{x:.5g} {page.tops[parent] + 21}V{page.middle(children[-1]):g}")
-        lines += [f"M{x:.5g} {page.middle(each):g}h{reach:.3g}" for each in children]
+    for parent, below in children.items():
+        x = page.name_x(rows[parent]) + 3.5
+        lines.append(f"M{x:.5g} {page.tops[parent] + 21}V{page.middle(below[-1]):g}")
+        lines += [f"M{x:.5g} {page.middle(each):g}h{reach:.3g}" for each in below]
     return f'<path class="branch" d="{"".join(lines)}"/>' if lines else ""
 
 
-def _origins(page: Page, rows: Sequence[Row]) -> str:
+def _origins(page: Page, rows: Sequence[Row]) -> Iterator[str]:
     """Draw an arrow from each thrown failure to where it came from."""
-    return "".join(
-        _arrow(page, rows, number, row.origin)
-        for number, row in enumerate(rows)
-        if row.thrown and row.origin is not None
-    )
+    for number, row in enumerate(rows):
+        if row.origin is not None:
+            start, end = _after(page, row), _after(page, rows[row.origin])
+            turn = max(start, end + 5) + 8
+            tip = page.middle(row.origin)
+            yield (
+                f'<path class="origin" d="M{start:.5g} {page.middle(number):g}'
+                f'H{turn:.5g}V{tip:g}H{end + 4:.5g}"/>'
+                f'<path class="head" d="M{end:.5g} {tip:g}{HEAD}"/>'
+            )
 
 
-def _arrow(page: Page, rows: Sequence[Row], thrower: int, origin: int) -> str:
-    start, end = _bar_end(page, rows[thrower]), _bar_end(page, rows[origin])
-    x = max(start, end + 5) + 8
-    tip = page.middle(origin)
-    return (
-        f'<path class="origin" d="M{start:.5g} {page.middle(thrower):g}H{x:.5g}'
-        f'V{tip:g}H{end + 4:.5g}"/>'
-        f'<path class="head" d="M{end:.5g} {tip:g}l6-3.5v7z"/>'
-    )
-
-
-def _bar_end(page: Page, row: Row) -> float:
+def _after(page: Page, row: Row) -> float:
+    """Return where there is room after a bar and its mark."""
     left, width = page.bar(row.bar)
     return left + width + (18 if row.rolled_back else 3)
-
-
-# -- the legend ----------------------------------------------------------------------
 
 
 def _legend(page: Page, line: Timeline, hatch: str) -> str:
     """Explain what is in the picture, and nothing else."""
     x, parts = float(MARGIN), []
     for word, shape in _explained(line, hatch):
-        parts.append(f'<g transform="translate({x:.5g} 0)">{shape}')
-        parts.append(f'<text x="18">{word}</text></g>')
+        text = f'<text x="18">{word}</text>'
+        parts.append(f'<g transform="translate({x:.5g} 0)">{shape}{text}</g>')
         x += 18 + len(word) * SMALL_LETTER + 16
     shift = f"translate(0 {page.height - 13})"
     return f'<g class="legend" transform="{shift}">{"".join(parts)}</g>'
@@ -441,9 +319,15 @@ def _explained(line: Timeline, hatch: str) -> Iterator[tuple[str, str]]:
     if line.lanes:
         yield "at the same time", '<g class="lanes"><path d="M8-10h-4V2h4"/></g>'
     if any(row.origin is not None for row in rows):
-        yield (
-            "thrown from",
-            '<path class="origin" d="M12-9V-4H5"/><path class="head" d="M0-4l6-3.5v7z"/>',
-        )
+        arrow = f'<path class="head" d="M0-4{HEAD}"/>'
+        yield "thrown from", f'<path class="origin" d="M12-9V-4H5"/>{arrow}'
     if any(row.rolled_back for row in rows):
         yield "rolled back", f'<g transform="translate(-2 -17)">{_undo(0)}</g>'
+
+
+def _box(x: float, y: float, width: float, height: float) -> str:
+    return f'x="{x:.5g}" y="{y:g}" width="{width:.5g}" height="{height:.9g}"'
+
+
+def _text(style: str, x: float, y: int, text: str) -> str:
+    return f'<text class="{style}" x="{x:.5g}" y="{y}">{text}</text>'

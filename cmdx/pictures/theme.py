@@ -22,7 +22,7 @@ LIGHT = {
     "dim": "#5b6879",
     "success": "#2b9a66",
     "success-text": "#1b7a4e",
-    "skipped": "#d08700",
+    "skipped": "#c27c00",
     "skipped-text": "#8f5a00",
     "failed": "#d93a3a",
     "failed-text": "#b42323",

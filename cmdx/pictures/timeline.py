@@ -12,6 +12,7 @@ root still runs. Nothing here knows about pixels.
 from __future__ import annotations
 
 from heapq import heappop, heappush
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cmdx.pictures.words import name_of, plain
@@ -79,8 +80,8 @@ class Lanes(NamedTuple):
     last: int
     """The rows they and everything below them take."""
     span: Span
-    count: int
-    """How many ran at once, at most."""
+    at_once: int
+    """How many there were at most."""
 
 
 class Timeline(NamedTuple):
@@ -89,6 +90,8 @@ class Timeline(NamedTuple):
     rows: tuple[Row, ...]
     lanes: tuple[Lanes, ...]
     duration: float
+    root: Row | None
+    """The row of the root; None while it still runs."""
 
     def clipped(self, most: int) -> Timeline:
         """Return the first *most* rows, and what is left of the rest."""
@@ -104,7 +107,7 @@ class Timeline(NamedTuple):
             for each in self.lanes
             if each.first < most
         )
-        return Timeline(rows, lanes, self.duration)
+        return self._replace(rows=rows, lanes=lanes)
 
 
 class Place(NamedTuple):
@@ -119,7 +122,7 @@ def timeline(results: Iterable[Result[Any]]) -> Timeline:
     """Return when everything in *results* happened."""
     results = tuple(results)
     if not results:
-        return Timeline((), (), 0.0)
+        return Timeline((), (), 0.0, None)
     places = _in_tree_order(results)
     zero = min(started(result) for result in results)
     bars = [
@@ -133,7 +136,9 @@ def timeline(results: Iterable[Result[Any]]) -> Timeline:
         _row(place, bars[number], last[number], numbers[number], index)
         for number, place in enumerate(places)
     )
-    return Timeline(rows, lanes, max(bar.end for bar in bars))
+    ended = zip(places, rows, strict=True)
+    root = next((row for place, row in ended if place.result.root), None)
+    return Timeline(rows, lanes, max(bar.end for bar in bars), root)
 
 
 def started(result: Result[Any]) -> float:
@@ -162,7 +167,7 @@ def _in_tree_order(results: Sequence[Result[Any]]) -> list[Place]:
 
 def _last_below(places: Sequence[Place]) -> list[int]:
     last = list(range(len(places)))
-    for number in reversed(last):
+    for number in range(len(places) - 1, -1, -1):
         parent = places[number].parent
         if parent is not None:
             last[parent] = max(last[parent], last[number])
@@ -208,7 +213,7 @@ def _ticks(start: float, attempts: Sequence[Attempt]) -> tuple[Tick, ...]:
 def _pauses(start: float, attempts: Sequence[Attempt]) -> tuple[Span, ...]:
     """Return what lies between attempts: what was waited, not what was decided."""
     pauses = []
-    for before, after in zip(attempts, attempts[1:], strict=False):
+    for before, after in pairwise(attempts):
         end = before.start + before.duration
         if before.pause and after.start > end:
             pauses.append(Span(start + end, after.start - end))
@@ -229,11 +234,11 @@ def _in_lanes(
     gathered = []
     for family in siblings.values():
         for together in _overlapping(family, bars):
-            count = _take_lanes(together, bars, numbers)
+            at_once = _take_lanes(together, bars, numbers)
             start = bars[together[0]].start
             end = max(bars[number].end for number in together)
             rows = together[0], last[together[-1]]
-            gathered.append(Lanes(*rows, Span(start, end - start), count))
+            gathered.append(Lanes(*rows, Span(start, end - start), at_once))
     return numbers, tuple(sorted(gathered))
 
 

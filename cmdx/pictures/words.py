@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import unicodedata
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from cmdx.gates import Gate
 
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 JOINERS = "\N{ZERO WIDTH NON-JOINER}\N{ZERO WIDTH JOINER}"
@@ -60,10 +61,12 @@ def name_of(task: type[Any]) -> str:
     return plain(task.__qualname__.rpartition("<locals>.")[2])
 
 
-def name_of_call(call: str | Callable[..., Any] | None) -> str:
+def name_of_call(call: Gate) -> str:
     """Return the name of what is called; never its ``repr``, which tells too much."""
     if isinstance(call, str | bool):
         return plain(call)
+    if isinstance(call, partial):
+        return name_of_call(call.func)
     name = getattr(call, "__qualname__", type(call).__qualname__)
     local = plain(name.rpartition("<locals>.")[2])
     return "a lambda" if local.endswith("<lambda>") else local
