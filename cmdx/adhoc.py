@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from cmdx import deadlines
 from cmdx.arity import accepted
 from cmdx.clock import draw
 from cmdx.exceptions import DefinitionError
@@ -90,7 +91,11 @@ async def call_again(
                 return None, error
             if should_retry and not should_retry(*(error, attempt + 1)[:asked]):
                 return None, error
+            last = error
         seconds = draw() * longest_pause(attempt, base_delay, max_delay)
+        if not deadlines.allows(seconds):
+            return None, last
+        del last
         if seconds > 0:
             await pause(seconds)
         attempt += 1

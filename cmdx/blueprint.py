@@ -161,80 +161,42 @@ class Blueprint:
         return cls(task, settings, fields, hooks, tuple(middlewares), policy)
 
 
-def _compiled_inputs(task: type[Task[Any]], fields: Fields) -> tuple[InputPlan, ...]:
-    if not fields.inputs:
-        return ()
-    from cmdx.resolving import compiled_input
-
-    return tuple(compiled_input(task, each) for each in fields.inputs.values())
-
-
 class Plan:
     """What will be done when a task runs."""
 
     def __init__(self, blueprint: Blueprint) -> None:
-        task = blueprint.task
+        task, hooks = blueprint.task, blueprint.hooks
         self.settings = blueprint.settings
+        self.log = self.settings.log
+        # What goes in and out.
         self.fields = blueprint.fields
-        self.inputs = _compiled_inputs(task, blueprint.fields)
-        self.outputs = tuple(
-            compiled_output(task, each) for each in blueprint.fields.outputs.values()
-        )
-        # None: a task that declares no inputs takes any keyword.
-        # An input with a source is not given by callers.
-        names = frozenset(each.key for each in self.inputs if each.key == each.shown)
-        self.keywords = names if self.inputs else None
+        self.inputs = _compiled_inputs(task, self.fields)
+        outputs = self.fields.outputs.values()
+        self.outputs = tuple(compiled_output(task, each) for each in outputs)
+        self.keywords = _keywords(self.inputs)
+        # What happens around work.
         self.retry = compiled_policy(task, blueprint.retry_policy)
-        self.before = tuple(
-            hooked
-            for event in BEFORE
-            for hooked in compiled_hooks(task, blueprint.hooks, event)
-        )
+        self.limits = Limits.of(blueprint.retry_policy)
+        self.before = compiled_hooks(task, hooks, *BEFORE)
         self.after = {
-            status: tuple(
-                hooked
-                for event in events
-                for hooked in compiled_hooks(task, blueprint.hooks, event)
-            )
+            status: compiled_hooks(task, hooks, *events)
             for status, events in AFTER.items()
         }
-        self.around = tuple(
-            Wrapper(hooked.name, methodcaller(hooked.name), hooked.gate, CallbackError)
-            for hooked in compiled_hooks(task, blueprint.hooks, "around_execution")
-        )
-        self.middlewares = tuple(
-            Wrapper(
-                getattr(call, "__qualname__", repr(call)),
-                call,
-                compiled_gate("@middleware", task, declaration.if_, declaration.unless),
-                MiddlewareError,
-            )
-            for declaration in blueprint.middlewares
-            for call in declaration.calls
-        )
-        self.deprecation = compiled_deprecation(
-            self.settings.deprecated,
-            compiled_gate(
-                f"class {task.__qualname__}",
-                task,
-                self.settings.deprecated_if,
-                self.settings.deprecated_unless,
-            ),
-        )
+        self.around = _compiled_around(task, hooks)
+        self.middlewares = _compiled_middlewares(task, blueprint.middlewares)
+        self.deprecation = _compiled_deprecation(task, self.settings)
         self.correlation_id = self._correlation_id()
         self.rolls_back = callable(getattr(task, "rollback", None))
-        self.log = self.settings.log
-        self.awaits = self._awaits(blueprint)
-        self.wrapped = bool(self.middlewares or self.correlation_id)
-        hooks = (self.before, self.around, self.deprecation, *self.after.values())
-        self.hooked = any(hooks)
-        self.limits = Limits.of(blueprint.retry_policy)
-        self.fielded = bool(
-            self.inputs or self.outputs or self.rolls_back or self.limits
-        )
         # Of workflows: the gates of their groups, and what is done after the steps.
         self.gates: dict[int, Ask | None] = {}
         self.settle: Callable[..., Awaitable[None]] | None = None
+        # Which way through the lifecycle is the shortest.
+        self.awaits = self._awaits(blueprint)
+        self.wrapped = bool(self.middlewares or self.correlation_id)
+        after = any(self.after.values())
+        self.hooked = bool(self.before or self.around or after or self.deprecation)
+        limited = self.rolls_back or self.limits is not None
+        self.fielded = bool(self.inputs or self.outputs or limited)
 
     def _correlation_id(self) -> Callable[[Invocation], str] | None:
         call = self.settings.correlation_id
@@ -250,3 +212,55 @@ class Plan:
         calls = (call for call in (*methods, *hooks, *wrappers) if call is not None)
         parts = (part._plan_.awaits for part in task._parts_())
         return any(parts) or any(map(awaits, calls))
+
+
+def _compiled_inputs(task: type[Task[Any]], fields: Fields) -> tuple[InputPlan, ...]:
+    if not fields.inputs:
+        return ()
+    from cmdx.resolving import compiled_input
+
+    return tuple(compiled_input(task, each) for each in fields.inputs.values())
+
+
+def _keywords(inputs: tuple[InputPlan, ...]) -> frozenset[str] | None:
+    """Return the keywords callers may give; None stands for any."""
+    if not inputs:
+        return None
+    # An input with a source has a key that nobody can give.
+    return frozenset(each.key for each in inputs if each.key == each.shown)
+
+
+def _compiled_around(
+    task: type[Task[Any]], hooks: dict[str, Hook]
+) -> tuple[Wrapper, ...]:
+    return tuple(
+        Wrapper(name, methodcaller(name), gate, CallbackError)
+        for name, gate, _ in compiled_hooks(task, hooks, "around_execution")
+    )
+
+
+def _compiled_middlewares(
+    task: type[Task[Any]], declarations: tuple[MiddlewareDeclaration, ...]
+) -> tuple[Wrapper, ...]:
+    return tuple(
+        Wrapper(
+            getattr(call, "__qualname__", repr(call)),
+            call,
+            compiled_gate("@middleware", task, declaration.if_, declaration.unless),
+            MiddlewareError,
+        )
+        for declaration in declarations
+        for call in declaration.calls
+    )
+
+
+def _compiled_deprecation(
+    task: type[Task[Any]], settings: Settings
+) -> Callable[[Invocation], None] | None:
+    gate = compiled_gate(
+        f"class {task.__qualname__}",
+        task,
+        settings.deprecated_if,
+        settings.deprecated_unless,
+    )
+    return compiled_deprecation(settings.deprecated, gate)

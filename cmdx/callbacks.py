@@ -189,11 +189,12 @@ def _own_hooks(cls: Any, inherited: dict[str, Hook]) -> dict[str, Hook | None]:
 
 
 def compiled_hooks(
-    cls: type[Task[Any]], hooks: dict[str, Hook], event: str
+    cls: type[Task[Any]], hooks: dict[str, Hook], *events: str
 ) -> tuple[Hooked, ...]:
-    """Make ready what is hooked into *event*."""
+    """Make ready what is hooked into *events*, one event after the other."""
     return tuple(
         _compiled(cls, name, hook, occasion)
+        for event in events
         for name, hook in hooks.items()
         for occasion in hook.occasions
         if occasion.event == event

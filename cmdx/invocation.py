@@ -23,11 +23,12 @@ from cmdx.adhoc import RetryOptions, call_again, value_or_raise
 from cmdx.chain import chain_of, making, new_id
 from cmdx.context import Context
 from cmdx.exceptions import DefinitionError, FinishedTaskError, did_you_mean
-from cmdx.lifecycle import asleep, driven, sleep
+from cmdx.lifecycle import driven
 from cmdx.log import bound_logger
 from cmdx.outcome import Halt, Status
 from cmdx.result import Result
 from cmdx.validation import Errors
+from cmdx.working import asleep, sleep
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Sequence

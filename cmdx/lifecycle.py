@@ -5,7 +5,7 @@ What happens when a task runs.
 2. middlewares open, the outermost first              ``wrapped``
 3. ``before_*`` callbacks run, around hooks open      ``perform``
 4. inputs are resolved                                ``block``
-5. ``work`` is called, again while the policy says so ``worked``
+5. ``work`` is called, again while the policy says so ``cmdx.working``
 6. outputs are verified, or ``rollback`` is called    ``block``
 7. around hooks close, completion callbacks run       ``completed``
 8. middlewares see the result and close               ``wrapped``
@@ -14,7 +14,7 @@ What happens when a task runs.
 It is written once, as coroutines. In a synchronous run nothing awaited ever suspends,
 so ``drive`` takes them through in one go; in an asynchronous run they are awaited.
 
-Whatever user code raises becomes the outcome; ``keeps`` tells what does not.
+Whatever user code raises becomes the outcome; ``cmdx.endings`` tells what does not.
 """
 
 from __future__ import annotations
@@ -26,31 +26,24 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 from cmdx import clock, deadlines, log
 from cmdx.chain import chain_of, joined_by_child, running
 from cmdx.clock import now
-from cmdx.exceptions import AsyncTaskError, CmdxError, Fault
+from cmdx.endings import ended, ended_by, keeps, reviewed, without_our_frames
+from cmdx.exceptions import AsyncTaskError
 from cmdx.inputs import resolve
 from cmdx.middleware import closed, opened, torn_down
-from cmdx.outcome import SUCCESS, Halt, Outcome, Status, Stop
+from cmdx.outcome import SUCCESS, Halt, Status, Stop
 from cmdx.outputs import verify
-from cmdx.result import Record, Result, text_of
-from cmdx.retry import nesting
-from cmdx.telemetry import (
-    send,
-    task_executed,
-    task_retried,
-    task_rolled_back,
-    task_started,
-)
+from cmdx.result import Record, Result
+from cmdx.telemetry import send, task_executed, task_rolled_back, task_started
+from cmdx.working import awaited, worked
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
-    from types import TracebackType
 
     from cmdx.blueprint import Plan
     from cmdx.invocation import Invocation
     from cmdx.middleware import Wrapper
     from cmdx.retry import Limits
-
-    Pause = Callable[[float], Awaitable[None]]
+    from cmdx.working import Pause
 
 T = TypeVar("T")
 
@@ -267,145 +260,6 @@ async def limited(task: Invocation, plan: Plan, pause: Pause) -> Record:
         deadlines.current.reset(token)
 
 
-async def worked(  # noqa: C901, PLR0912, PLR0915 -- the loop is the story, and hot
-    task: Invocation, plan: Plan, pause: Pause
-) -> Record:
-    """Call ``work``, again while the policy says so."""
-    start = now() if plan.hooked or plan.fielded else task._started_
-    attempts: list[tuple[Any, ...]] = []
-    while True:
-        record: Any = None  # a Record, unless a listed error was raised
-        failure: Any = None  # the error that was raised, if any
-        try:
-            value = task.work()
-            if type(value) is CoroutineType:
-                value = await in_time(awaited(task, value))
-            record = Record(task, SUCCESS, value)
-        except plan.retry.catches as error:
-            failure = error
-        except Halt as halt:
-            if halt.task is not task:
-                raise
-            record = halted(task, halt, Stop.HALTED)
-        except Exception as error:
-            if not keeps(task, error):
-                raise
-            late = isinstance(error, deadlines.DeadlineExceeded)
-            record = ended_by(task, error, Stop.DEADLINE if late else Stop.NOT_LISTED)
-            failure = record.outcome.cause
-        except BaseExceptionGroup as group:  # a task group wraps what its tasks raise
-            record = halted_within(task, group)
-            if record is None:
-                raise
-        if failure is None and not attempts:
-            break
-        # Outside the handlers: nothing below happens "during handling" of the failure.
-        timer = clock.current.get()
-        end = timer.monotonic()
-        seconds: Any = None
-        stopped = rule = None
-        if record is None:
-            try:
-                stopped, seconds, rule = plan.retry.decide(task, failure, attempts)
-            except (Halt, Exception) as error:  # of a gate or a jitter
-                record = replaced_by(task, error)
-            if stopped is not None:
-                record = given_up(task, failure, stopped)
-        attempts.append((start - task._started_, end - start, failure, seconds, rule))
-        if record is not None:
-            record.attempts = attempts
-            break
-        if seconds > 0:
-            try:
-                await pause(seconds)
-            except (Halt, Exception) as error:  # raised by a signal handler, say
-                record = replaced_by(task, error)
-                record.attempts = attempts
-                break
-            end = timer.monotonic()
-        task._attempt_ = len(attempts)
-        if task_retried.receivers:
-            announce_retry(task, failure, seconds, rule)
-        failure.__traceback__ = None
-        if failure.__context__ or isinstance(failure, BaseExceptionGroup):
-            forget_frames(failure)
-        start = end
-    if task._noted_ and record.outcome.status is Status.SUCCESS:
-        record.outcome = reviewed(task, record.outcome)
-    try:
-        return record  # type: ignore[no-any-return]
-    finally:
-        # The frames of an error hold those they were called from, and so this one:
-        # were it to hold the error, they would form a cycle.
-        del record, failure, attempts
-
-
-def halted_within(task: Invocation, group: BaseExceptionGroup[Any]) -> Record | None:
-    """Return the record of a halt of *task* that is wrapped in *group*, if there is."""
-    halts = group.subgroup(lambda each: isinstance(each, Halt) and each.task is task)
-    while isinstance(halts, BaseExceptionGroup):
-        halts = halts.exceptions[0]
-    if halts is None:
-        return None
-    return halted(task, halts, Stop.HALTED)
-
-
-def awaited(task: Invocation, steps: CoroutineType[Any, Any, T]) -> Awaitable[T]:
-    """Return *steps* to be awaited; refuse them in a synchronous run."""
-    if not task._awaits_:
-        steps.close()
-        raise AsyncTaskError(type(task))
-    return steps
-
-
-def in_time(steps: Awaitable[T]) -> Awaitable[T]:
-    """Have an attempt be cancelled at the deadline, if there is one."""
-    moment = deadlines.current.get()
-    return steps if moment is None else deadlines.cancelled_in_time(steps, moment)
-
-
-def forget_frames(failure: BaseException) -> None:
-    """Free what a failed attempt, and what led to its error, held on to."""
-    errors: list[Any] = [failure]
-    for error in errors:
-        error.__traceback__ = None
-        led_by = (error.__cause__, error.__context__, *getattr(error, "exceptions", ()))
-        errors += [each for each in led_by if each is not None and each not in errors]
-
-
-def replaced_by(task: Invocation, error: BaseException) -> Record:
-    """Return what a halt or an error makes of the run while it was decided on."""
-    if not isinstance(error, Halt):
-        return failed_by(task, error, Stop.NOT_LISTED)
-    if error.task is not task:
-        raise error
-    return halted(task, error, Stop.HALTED)
-
-
-def given_up(task: Invocation, failure: BaseException, stopped: Stop) -> Record:
-    """Return the record of a failure that is not retried, or let it escape."""
-    if not keeps(task, failure):
-        raise failure
-    return ended_by(task, failure, stopped)
-
-
-def announce_retry(
-    task: Invocation, failure: Any, seconds: float, rule: str | None
-) -> None:
-    """Send the signal at the start of another attempt."""
-    depth, product = nesting(task)
-    send(
-        task_retried,
-        task,
-        attempt=task._attempt_,
-        delay=max(seconds, 0.0),
-        error=failure,
-        rule=rule,
-        depth=depth,
-        product=product,
-    )
-
-
 async def roll_back(task: Invocation, record: Record) -> None:
     """Undo the work; what this raises is noted beside the failure, not in its place."""
     task._rolled_back_ = True
@@ -449,94 +303,6 @@ async def _ended_by(task: Invocation, _plan: Plan, error: BaseException) -> Reco
 
 MIDDLEWARES = Layer(performed, never_performed)
 AROUND = Layer(block, _ended_by)
-
-
-def keeps(task: Invocation, error: BaseException) -> bool:
-    """
-    Tell whether *error* becomes the outcome of *task*.
-
-    Misuse of the framework does not, nor what is no ``Exception``, nor the halt of
-    another task, which is on its way out to that task.
-    """
-    if isinstance(error, Halt):
-        return error.task is task
-    if isinstance(error, CmdxError):
-        return isinstance(error, Fault)
-    return isinstance(error, Exception)
-
-
-def ended_by(
-    task: Invocation, error: BaseException, stopped: Stop | None = None
-) -> Record:
-    """Return what *error* makes of the run of *task*."""
-    if isinstance(error, Halt):
-        return halted(task, error, stopped and Stop.HALTED)
-    if not isinstance(error, Fault):
-        return failed_by(task, error, stopped)
-    result, cause = error.result, without_our_frames(error)
-    noted = task._metadata_ or {}
-    outcome = Outcome(Status.FAILED, result.reason, noted, cause, result)
-    return ended(task, outcome, stopped)
-
-
-def failed_by(task: Invocation, error: BaseException, stopped: Stop | None) -> Record:
-    """Return the failure that *error* is."""
-    reason = f"[{type(error).__name__}] {text_of(error)}".rstrip()
-    cause = without_our_frames(error)
-    outcome = Outcome(Status.FAILED, reason, task._metadata_ or {}, cause)
-    return ended(task, outcome, stopped)
-
-
-def halted(task: Invocation, halt: Halt, stopped: Stop | None) -> Record:
-    """Return the record of a run that ended early on purpose."""
-    if halt.metadata:
-        task.metadata.update(halt.metadata)
-    noted = task._metadata_ or {}
-    outcome = Outcome(halt.status, halt.reason, noted, None, halt.origin)
-    record = Record(task, outcome, halt.value)
-    record.stopped = stopped
-    return record
-
-
-def ended(task: Invocation, outcome: Outcome, stopped: Stop | None) -> Record:
-    """Return the record of a run that failed."""
-    record = Record(task, outcome, None)
-    record.stopped = stopped
-    return record
-
-
-def reviewed(task: Invocation, success: Outcome) -> Outcome:
-    """Return what a success comes to with the errors and the metadata of the task."""
-    noted = task._metadata_ or {}
-    if task._errors_:
-        return Outcome(Status.FAILED, str(task._errors_), noted)
-    return Outcome(Status.SUCCESS, success.reason, noted)
-
-
-def without_our_frames(error: BaseException) -> BaseException:
-    """
-    Cut the frames of this package off the start of a traceback.
-
-    People look for their own, and ours would hold the error in a cycle.
-    """
-    traceback: TracebackType | None = error.__traceback__
-    while (
-        traceback is not None
-        and traceback.tb_frame.f_globals.get("__package__") == "cmdx"
-    ):
-        traceback = traceback.tb_next
-    error.__traceback__ = traceback
-    return error
-
-
-async def sleep(seconds: float) -> None:
-    """Pause a synchronous run."""
-    clock.current.get().sleep(seconds)
-
-
-async def asleep(seconds: float) -> None:
-    """Pause an asynchronous run."""
-    await clock.current.get().asleep(seconds)
 
 
 def drive(steps: Coroutine[Any, Any, None]) -> None:

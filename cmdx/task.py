@@ -28,10 +28,11 @@ from cmdx.declarations import LAZY_PLAN
 from cmdx.exceptions import AsyncTaskError, DefinitionError, ImplementationError
 from cmdx.inputs import Fields, collect_fields, optional, private, required
 from cmdx.invocation import Invocation
-from cmdx.lifecycle import asleep, drive, lifecycle, sleep
+from cmdx.lifecycle import drive, lifecycle
 from cmdx.outputs import output
 from cmdx.registry import Registry
 from cmdx.retriers import retriers as global_retriers
+from cmdx.working import asleep, sleep
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -176,7 +177,7 @@ class Task(Invocation, Generic[V_co]):
             raise AsyncTaskError(cls)
         ended: list[Any] = []
         drive(lifecycle(task, plan, sleep, ended))
-        return ended[0].or_raise()
+        return ended.pop().or_raise()  # a frame that is raised from holds nothing
 
     @overload
     @classmethod  # pyright: ignore[reportArgumentType]
@@ -212,7 +213,7 @@ class Task(Invocation, Generic[V_co]):
         task._strict_ = task._awaits_ = True
         ended: list[Any] = []
         await lifecycle(task, plan, asleep, ended)
-        return ended[0].or_raise()
+        return ended.pop().or_raise()  # a frame that is raised from holds nothing
 
     def run(self) -> Result[V_co]:
         """Run this invocation, once."""

@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeVar, c
 
 import attrs
 
+from cmdx.endings import keeps
 from cmdx.exceptions import DefinitionError, ImplementationError
 from cmdx.executors import executors, in_pool, pool
 from cmdx.gates import Gate, check_gates, compiled_gate
 from cmdx.inputs import Fields
-from cmdx.lifecycle import driven, keeps, roll_back
+from cmdx.lifecycle import driven, roll_back
 from cmdx.merging import (
     Merger,
     changes_in,
@@ -37,7 +38,14 @@ from cmdx.result import Record, Result
 from cmdx.task import ClassRegistry, Task
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import (
+        Callable,
+        Coroutine,
+        Iterable,
+        Iterator,
+        Mapping,
+        Sequence,
+    )
     from typing import Unpack
 
     from cmdx.blueprint import Keywords, Plan
@@ -371,7 +379,7 @@ async def run_steps(workflow: Workflow[Any]) -> Any:
         return await run_group(workflow, workflow._group_, workflow.context)
     except BaseException as error:
         if not keeps(workflow, error):  # there may be no result, so undo it now
-            await undo(workflow._succeeded_)
+            await undo(workflow, workflow._succeeded_)
         raise
 
 
@@ -610,14 +618,13 @@ async def beside_awaited(listed: Group, siblings: list[Sibling]) -> None:
         stopped.append(True)
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await unhindered(asyncio.wait(tasks))
         raise
 
 
 async def in_thread(call: Callable[[], None], stopped: list[bool]) -> None:
     """Run *call* in a thread of the shared pool; never leave it running behind."""
     import asyncio
-    from contextlib import suppress
 
     if in_pool():  # to wait here for another thread of the pool might take for ever
         call()
@@ -629,9 +636,7 @@ async def in_thread(call: Callable[[], None], stopped: list[bool]) -> None:
     except asyncio.CancelledError:
         stopped.append(True)
         future.cancel()
-        while not waiting.done():
-            with suppress(asyncio.CancelledError):
-                await asyncio.wait([waiting])
+        await unhindered(asyncio.wait([waiting]))
         raise
 
 
@@ -639,7 +644,7 @@ async def undo_cancelled(invocation: Task[Any]) -> None:
     """Roll back a step that was cancelled in the middle of its work."""
     if invocation._plan_.rolls_back and not invocation._rolled_back_:
         record = Record(invocation, Outcome(Status.FAILED, "cancelled"), None)
-        await roll_back(invocation, record)
+        await unhindered(roll_back(invocation, record))
 
 
 def raise_first(siblings: list[Sibling]) -> None:
@@ -691,15 +696,36 @@ async def settle(workflow: Workflow[Any], record: Record) -> None:
     """Hand what was done over to the record; undo it if the workflow failed."""
     done, workflow._succeeded_ = workflow._succeeded_, []
     if record.outcome.status is Status.FAILED:
-        record.compensated = await undo(done)
+        record.compensated = await undo(workflow, done)
     else:
         record.succeeded = done
 
 
-async def undo(done: Sequence[Record]) -> list[Record]:
+async def undo(workflow: Workflow[Any], done: Sequence[Record]) -> list[Record]:
     """Roll back *done* in reverse; one that raises does not keep the rest from it."""
     undone = [each for each in reversed(done) if each.task._plan_.rolls_back]
-    for each in undone:
-        if not each.task._rolled_back_:
-            await roll_back(each.task, each)
+    undoing = roll_back_all(each for each in undone if not each.task._rolled_back_)
+    await (unhindered(undoing) if workflow._awaits_ else undoing)
     return undone
+
+
+async def roll_back_all(done: Iterable[Record]) -> None:
+    """Roll back one after the other."""
+    for each in done:
+        await roll_back(each.task, each)
+
+
+async def unhindered(steps: Coroutine[Any, Any, Any]) -> None:
+    """Await *steps* to their end; if this is cancelled meanwhile, be so afterwards."""
+    import asyncio
+
+    task = asyncio.ensure_future(steps)
+    cancelled = False
+    while not task.done():
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError:
+            cancelled = True
+    task.result()
+    if cancelled:
+        raise asyncio.CancelledError
