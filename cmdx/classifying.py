@@ -20,7 +20,7 @@ asked too, eight in all, so that wrapping an error does not hide what it was.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol, overload
+from typing import TYPE_CHECKING, Any, overload
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -37,15 +37,6 @@ SUPERSEDED = ("reset because its code was updated", "this script has been upgrad
 STORAGE_RESET = "internal error in durable object storage caused object to be reset"
 MEMORY_LIMIT = "exceeded its memory limit"
 CONNECTION_LOST = "network connection lost"
-
-
-class Classified(Protocol):
-    """An error that says what kind it is; it may leave either of them out."""
-
-    retryable: bool
-    """Whether trying again may help."""
-    overloaded: bool
-    """Whether the other side has too much to do already."""
 
 
 class Classifier:

@@ -74,11 +74,21 @@ def line_of(result: Result[Any], extra: tuple[str, ...] = ()) -> dict[str, Any]:
     """Return the fields of the line: facts about the run, and what *extra* names."""
     facts = result.to_dict()
     line = {name: facts[name] for name in FIELDS}
+    if result.retried:
+        line |= _nesting(result)
     for name in extra:
         holder, _, key = name.partition(".")
         value = facts["value"] if holder == "value" else getattr(result, holder)
         line[name] = _plain(value.get(key) if key else value)
     return line
+
+
+def _nesting(result: Result[Any]) -> dict[str, int]:
+    """Say how many policies are around the one that retried, and what they multiply."""
+    from cmdx.retry import nesting
+
+    depth, product = nesting(result._record.task)
+    return {"retry_depth": depth, "retry_product": product}
 
 
 def log_deprecation(task: Invocation) -> None:

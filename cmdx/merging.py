@@ -31,6 +31,9 @@ Path: TypeAlias = tuple[Any, ...]
 
 mergers: Registry[Merger] = Registry("merger")
 
+PART: Any = object()
+"""Stands for what was written somewhere within a value."""
+
 
 class Conflict(NamedTuple):
     """A key that several siblings wrote, with different values."""
@@ -137,14 +140,17 @@ def changes_in(context: Context) -> dict[str, Any]:
     for key, value in values.items():
         if key in before and key not in written and differs(value, before[key]):
             written[key] = None
-    return {key: values.get(key, MISSING) for key in written}
+    # A key it made and deleted again is none of the others' business.
+    kept = (key for key in written if key in values or key in before)
+    return {key: values.get(key, MISSING) for key in kept}
 
 
 def deep_changes_in(context: Context) -> dict[Path, Any]:
     """Return the paths through nested mappings that a sibling wrote."""
     changes: dict[Path, Any] = {}
     for key, value in changes_in(context).items():
-        changes.update(_deep((key,), _before(context, key), value))
+        within = _deep((key,), _before(context, key), value)
+        changes.update(within or {(key,): value})
     return changes
 
 
@@ -279,4 +285,4 @@ def _overlap(
     """Note who changed something in what others replaced as a *whole*."""
     replaced = writers.get(whole, {})
     if not all(isinstance(each, Mapping) for each in replaced.values()):
-        writers[whole] = dict.fromkeys(values, MISSING) | replaced
+        writers[whole] = dict.fromkeys(values, PART) | replaced

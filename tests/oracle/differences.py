@@ -210,7 +210,7 @@ DIFFERENCES = {
         halted_before_work(),
     ),
     "telemetry_payload": Difference(
-        "The signal also tells the pause, the error and the rule.",
+        "The signal also tells the pause, the error, the rule, and how retries nest.",
         {
             "notes.payloads": [
                 {
@@ -218,6 +218,8 @@ DIFFERENCES = {
                     "delay": 0.0,
                     "error": f"TransientError: boom {attempt}",
                     "rule": None,
+                    "depth": 0,
+                    "product": 4,
                 }
                 for attempt in (1, 2, 3)
             ]

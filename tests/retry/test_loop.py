@@ -1101,6 +1101,9 @@ def test_each_retry_is_announced_with_what_led_to_it(execute, retried):  # R-004
     for each in retried:
         assert each["sender"] is type(each["task"]) is result.task
         assert each["task"].tid == result.tid
+        keywords = {"attempt", "delay", "error", "rule", "depth", "product"}
+        assert set(each) == {"sender", "task", *keywords}
+        assert (each["depth"], each["product"]) == (0, 4)
 
 
 def test_a_retry_is_announced_after_the_pause_and_before_work(execute):  # R-004-32
