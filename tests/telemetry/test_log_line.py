@@ -110,6 +110,24 @@ def test_a_retried_run_has_one_line(lines, instant):
     assert instant.pauses == [0.5, 0.5]
 
 
+def test_the_line_of_a_retried_run_tells_how_policies_multiply(lines, instant):
+    @retry_on(TimeoutError, limit=2)
+    class Inner(Task[None]):
+        def work(self) -> None:
+            raise TimeoutError
+
+    @retry_on(TimeoutError, limit=3)
+    class Outer(Task[None]):
+        def work(self) -> None:
+            Inner.execute_or_raise()
+
+    Outer.execute()
+    inner, outer = lines[0], lines[-1]
+
+    assert (inner["retry_depth"], inner["retry_product"]) == (1, 12)
+    assert (outer["retry_depth"], outer["retry_product"]) == (0, 4)
+
+
 def test_log_false_keeps_a_class_and_its_children_silent(lines):
     class Quiet(Good, log=False):
         pass
