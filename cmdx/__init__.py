@@ -36,6 +36,7 @@ from cmdx.exceptions import (
     UnknownContextKey,
     UnknownEntryError,
 )
+from cmdx.executors import executors
 from cmdx.inputs import optional, private, required
 from cmdx.log import enable_logging
 from cmdx.middleware import middleware
@@ -57,7 +58,6 @@ from cmdx.validation import Errors, Invalid, messages
 if TYPE_CHECKING:
     from cmdx.classifying import is_retryable
     from cmdx.coercion import coercions
-    from cmdx.executors import executors
     from cmdx.merging import mergers
     from cmdx.workflow import Workflow, group, parallel, step
 
@@ -131,7 +131,6 @@ __all__ = [
 _LATER = {
     "Workflow": "cmdx.workflow",
     "coercions": "cmdx.coercion",
-    "executors": "cmdx.executors",
     "group": "cmdx.workflow",
     "is_retryable": "cmdx.classifying",
     "mergers": "cmdx.merging",
