@@ -266,15 +266,32 @@ async def roll_back(task: Invocation, record: Record) -> None:
     try:
         done = task.rollback()
         if type(done) is CoroutineType:
-            await awaited(task, done)
+            await unhindered(awaited(task, done))
     except (Halt, Exception) as error:
         others = isinstance(error, Halt) and error.task is not task
         if others or isinstance(error, AsyncTaskError):
             raise
         record.rollback_error = without_our_frames(error)
-    if task_rolled_back.receivers:
-        send(task_rolled_back, task, error=record.rollback_error)
-    del record  # see ``worked``
+    finally:
+        if task_rolled_back.receivers:
+            send(task_rolled_back, task, error=record.rollback_error)
+        del record  # see ``worked``
+
+
+async def unhindered(steps: Awaitable[Any]) -> None:
+    """Await *steps* to their end; if this is cancelled meanwhile, be so afterwards."""
+    import asyncio
+
+    task = asyncio.ensure_future(steps)
+    cancelled = False
+    while not task.done():
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError:
+            cancelled = True
+    task.result()
+    if cancelled:
+        raise asyncio.CancelledError
 
 
 async def completed(task: Invocation, plan: Plan, record: Record) -> Record:

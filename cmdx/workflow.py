@@ -23,7 +23,7 @@ from cmdx.exceptions import DefinitionError, ImplementationError
 from cmdx.executors import executors, in_pool, pool
 from cmdx.gates import Gate, check_gates, compiled_gate
 from cmdx.inputs import Fields
-from cmdx.lifecycle import driven, roll_back
+from cmdx.lifecycle import drive, roll_back, unhindered
 from cmdx.merging import (
     Merger,
     changes_in,
@@ -71,6 +71,11 @@ class Step:
     map: Mapping[str, str] = attrs.field(factory=dict)
     into: str | None = None
     on_failure: OnFailure = "stop"
+    renamed: bool = attrs.field(init=False)
+
+    @renamed.default
+    def _works_on_its_own(self) -> bool:
+        return bool(self.map) or self.into is not None
 
 
 @attrs.frozen
@@ -85,6 +90,11 @@ class Group:
     workers: int | None = None
     executor: str | Executor | None = None
     merge: str | Merger = "last"
+    gated: bool = attrs.field(init=False)
+
+    @gated.default
+    def _has_gates(self) -> bool:
+        return self.if_ is not None or self.unless is not None
 
 
 def step(
@@ -238,8 +248,12 @@ class Workflow(Task[V_co]):
 
     def work(self) -> Any:
         """Run the steps."""
-        steps = run_steps(self)
-        return steps if self._awaits_ else driven(steps)
+        values: list[Any] = []
+        steps = run_steps(self, values)
+        if self._awaits_:
+            return value_of(steps, values)
+        drive(steps)
+        return values[0]
 
     @classmethod
     def wiring(cls) -> list[Unwired]:
@@ -372,11 +386,19 @@ class Inner(Workflow[Any]):
 # -- running -------------------------------------------------------------------------
 
 
-async def run_steps(workflow: Workflow[Any]) -> Any:
-    """Run all steps of *workflow* and return the value of the last one."""
-    provide_inputs(workflow)
+async def value_of(steps: Coroutine[Any, Any, None], values: list[Any]) -> Any:
+    """Await *steps* and return the value they put into *values*."""
+    await steps
+    return values[0]
+
+
+async def run_steps(workflow: Workflow[Any], values: list[Any]) -> None:
+    """Run all steps of *workflow* and put the value of the last one into *values*."""
+    if workflow._plan_.inputs:
+        provide_inputs(workflow)
+    workflow._succeeded_ = [*workflow._succeeded_]
     try:
-        return await run_group(workflow, workflow._group_, workflow.context)
+        values.append(await run_group(workflow, workflow._group_, workflow.context))
     except BaseException as error:
         if not keeps(workflow, error):  # there may be no result, so undo it now
             await undo(workflow, workflow._succeeded_)
@@ -393,20 +415,32 @@ def provide_inputs(workflow: Workflow[Any]) -> None:
 
 async def run_group(workflow: Workflow[Any], listed: Group, context: Context) -> Any:
     """Run the steps of *listed* unless its gate says no."""
-    asked = asked_by(workflow)
-    gate = asked._plan_.gates[id(listed)]
-    if gate is not None and not gate(asked):
+    if listed.gated and not is_open(workflow, listed):
         return None
     if listed.parallel:
         return await run_beside(workflow, listed, context)
+    awaits = workflow._awaits_
     value = None
     for each in listed.steps:
         if isinstance(each, Group):
             value = await run_within(workflow, listed, each, context)
-        else:
-            value = await run_step(workflow, listed, each, context)
+            continue
+        given = sibling_context(context, each.map) if each.renamed else context
+        result = await arun(each.task, given) if awaits else each.task.execute(given)
+        value = note_done(workflow, result)
+        if each.renamed:
+            take_over(each, context, result)
+        if result._record.outcome.status is Status.FAILED:
+            take_failure(workflow, listed, each, result)
     stop_if_collected(workflow, listed)
     return value
+
+
+def is_open(workflow: Workflow[Any], listed: Group) -> bool:
+    """Ask the gate of a group."""
+    asked = asked_by(workflow)
+    gate = asked._plan_.gates[id(listed)]
+    return gate is None or bool(gate(asked))
 
 
 def asked_by(workflow: Workflow[Any]) -> Workflow[Any]:
@@ -432,25 +466,10 @@ async def run_within(
     return None
 
 
-async def run_step(
-    workflow: Workflow[Any], listed: Group, each: Step, context: Context
-) -> Any:
-    """Run one step and return its value, None if it has none."""
-    given = renamed(each, context)
-    if workflow._awaits_:
-        result = await arun(each.task(given))
-    else:
-        result = each.task.execute(given)
-    note_done(workflow, result)
-    if result.failed:
-        take_failure(workflow, listed, each, result)
-    elif given is not context:
-        take_over(each, context, result)
-    return result.value_or(None)
-
-
-async def arun(invocation: Task[Any]) -> Result[Any]:
+async def arun(task: type[Task[Any]], context: Context) -> Result[Any]:
     """Run a step asynchronously; roll it back if it is cancelled halfway."""
+    invocation = task.__new__(task)
+    invocation._hold_(task._plan_, context, {})
     try:
         return await invocation.arun()
     except BaseException as error:
@@ -459,11 +478,17 @@ async def arun(invocation: Task[Any]) -> Result[Any]:
         raise
 
 
-def note_done(workflow: Workflow[Any], result: Result[Any]) -> None:
-    """Remember what may have to be undone: a step that succeeded, and those in it."""
+def note_done(workflow: Workflow[Any], result: Result[Any]) -> Any:
+    """Remember what may have to be undone, and return the value of a success."""
     record = result._record
-    done = [record] if result.success else []
-    workflow._succeeded_ = [*workflow._succeeded_, *done, *record.succeeded]
+    done = cast("list[Record]", workflow._succeeded_)
+    if record.outcome.status is not Status.SUCCESS:
+        done.extend(record.succeeded)
+        return None
+    done.append(record)
+    if record.succeeded:
+        done.extend(record.succeeded)
+    return record.value
 
 
 def take_failure(
@@ -499,15 +524,10 @@ def stop_if_collected(workflow: Workflow[Any], listed: Group) -> None:
         raise Collected(workflow, Status.FAILED, reason, {}, None, None)
 
 
-def renamed(each: Step, context: Context) -> Context:
-    """Return the context a step works on: its own, if it has other names."""
-    if not each.map and each.into is None:
-        return context
-    return sibling_context(context, each.map)
-
-
 def take_over(each: Step, context: Context, result: Result[Any]) -> None:
-    """Take the value of a renamed step, or else what it wrote."""
+    """Take the value of a renamed step, or else what it wrote, unless it failed."""
+    if result.failed:
+        return
     if each.into is None:
         mergers.lookup("last")(context, result)
     elif result.success:
@@ -560,7 +580,7 @@ class Sibling:
         """Run the step as a coroutine, or in a thread if it does not await."""
         try:
             if self.step.task._plan_.awaits:
-                self.result = await arun(self.step.task(self.context))
+                self.result = await arun(self.step.task, self.context)
             else:
                 await in_thread(self.run, stopped)
         except BaseException as error:  # raised again where the workflow runs
@@ -713,19 +733,3 @@ async def roll_back_all(done: Iterable[Record]) -> None:
     """Roll back one after the other."""
     for each in done:
         await roll_back(each.task, each)
-
-
-async def unhindered(steps: Coroutine[Any, Any, Any]) -> None:
-    """Await *steps* to their end; if this is cancelled meanwhile, be so afterwards."""
-    import asyncio
-
-    task = asyncio.ensure_future(steps)
-    cancelled = False
-    while not task.done():
-        try:
-            await asyncio.wait([task])
-        except asyncio.CancelledError:
-            cancelled = True
-    task.result()
-    if cancelled:
-        raise asyncio.CancelledError

@@ -42,10 +42,10 @@ SHAPES = (
     "form label{display:flex;gap:5px;align-items:center}",
     "input[type=search]{font:inherit;flex:1 1 240px;padding:6px 10px}",
     "input[type=search]{border:1px solid;border-radius:6px}",
-    ".picture{overflow:auto;max-height:75vh;border-radius:8px}",
-    ".picture svg{display:block;width:100%;min-width:720px;height:auto}",
-    "table{width:100%;margin-top:20px;border-radius:8px;overflow:hidden}",
-    "table{border-collapse:collapse;table-layout:fixed}",
+    "div{overflow:auto;border-radius:8px}",
+    ".picture{max-height:75vh;margin-bottom:20px}",
+    ".picture svg{display:block;width:100%;min-width:880px;height:auto}",
+    "table{width:100%;min-width:880px;border-collapse:collapse;table-layout:fixed}",
     "table{font-variant-numeric:tabular-nums}",
     "th,td{padding:5px 10px;text-align:left;vertical-align:top;overflow-wrap:anywhere}",
     "td{border-top:1px solid}",
@@ -109,9 +109,9 @@ def chain_html(chain: Chain) -> str:
         '<div class="picture" tabindex="0">',
         drawn(line, chain.id, brief=len(line.rows) > MANY),
         "</div>",
-        f"<table><thead><tr>{HEADINGS}</thead><tbody>",
+        f"<div><table><thead><tr>{HEADINGS}</thead><tbody>",
         *_rows(line),
-        f"</tbody></table><script>{SCRIPT}</script></body></html>",
+        f"</tbody></table></div><script>{SCRIPT}</script></body></html>",
     )
     return "\n".join(parts)
 

@@ -52,13 +52,13 @@ SHAPES = (
     f"text{{font:12px {SANS};font-variant-numeric:tabular-nums}}",
     f".name{{font:12px {MONOSPACE}}}",
     ".note,.axis text,.legend text,.retries{font-size:11px}",
-    ".time,.end{text-anchor:end}",
+    ".time{text-anchor:end}",
     ".axis text{text-anchor:middle}",
     ".mark{font-weight:700}",
     ".grid,.branch,.origin,.tick,.hatch,.undo,.lanes path{fill:none}",
     ".tick,.origin,.undo{stroke-width:1.5}",
     ".hatch,.lanes path{stroke-width:2}",
-    ".lanes rect{fill-opacity:.09}",
+    ".lanes rect{fill-opacity:.07}",
     ".row.away{opacity:.12}",
 )
 COLOURS = (
@@ -148,7 +148,7 @@ def _row(page: Page, number: int, row: Row, hatch: str) -> str:
         _attempts(page, row, top, high, hatch) if row.ticks else "",
         _undo(left + width) if row.rolled_back else "",
         _text("time", WIDTH - MARGIN, 17, duration(row.bar.width)),
-        _note(page, note, left, width) if note else "",
+        _note(page, note, left) if note else "",
         "</g>",
     )
     return "".join(parts)
@@ -207,16 +207,12 @@ def _undo(x: float) -> str:
     return f'<path class="undo" d="{curve}"/>'
 
 
-def _note(page: Page, note: str, left: float, width: float) -> str:
-    """Write *note* below a bar, to the right if it fits or there is more room."""
-    right = left + width
-    room_right, room_left = WIDTH - MARGIN - left, right - page.left
-    needed = columns(note) * SMALL_LETTER
-    if needed <= room_right or room_right >= room_left:
-        text = escaped(cut(note, room_right / SMALL_LETTER))
-        return _text("note", left, LINE + 7, text)
-    text = escaped(cut(note, room_left / SMALL_LETTER))
-    return _text("note end", right, LINE + 7, text)
+def _note(page: Page, note: str, left: float) -> str:
+    """Write *note* below a bar, further to the left if it is long."""
+    edge = WIDTH - MARGIN
+    text = cut(note, (edge - page.left) / SMALL_LETTER)
+    x = min(left, edge - columns(text) * SMALL_LETTER)
+    return _text("note", x, LINE + 7, escaped(text))
 
 
 # -- around the rows -----------------------------------------------------------------
@@ -256,7 +252,7 @@ def _lanes(page: Page, lanes: Lanes) -> str:
     return (
         f'<g class="lanes"><title>{lanes.at_once} at the same time</title>'
         f"<rect {_box(left, top, width, bottom - top)}/>"
-        f'<path d="M{page.left - 5:.5g} {top}h-4V{bottom}h4"/></g>'
+        f'<path d="M{left - 2:.5g} {top}h-4V{bottom}h4"/></g>'
     )
 
 

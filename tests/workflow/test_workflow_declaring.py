@@ -1,0 +1,329 @@
+"""What may be listed in ``steps``, and what is refused with the class statement."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from cmdx import (
+    DefinitionError,
+    ImplementationError,
+    Task,
+    Workflow,
+    group,
+    on_success,
+    parallel,
+    step,
+)
+
+
+class Note(Task[str]):
+    """Writes its name into the context."""
+
+    def work(self) -> str:
+        name = type(self).__name__
+        self.context["noted"] = [*self.context.get("noted", []), name]
+        return name
+
+
+class A(Note):
+    pass
+
+
+class B(Note):
+    pass
+
+
+class C(Note):
+    pass
+
+
+def noted_by(workflow, run):
+    return run(workflow).context.get("noted", [])
+
+
+# -- what may be listed ---------------------------------------------------------
+
+
+def test_steps_are_run_in_the_order_they_are_listed(run):
+    class Flow(Workflow[str]):
+        steps = (A, B, C)
+
+    assert noted_by(Flow, run) == ["A", "B", "C"]
+
+
+def test_steps_may_be_a_list(run):
+    class Flow(Workflow[str]):
+        steps = [A, B]  # noqa: RUF012 -- what is asked
+
+    assert noted_by(Flow, run) == ["A", "B"]
+
+
+def test_a_task_may_be_listed_twice(run):
+    class Flow(Workflow[str]):
+        steps = (A, B, A)
+
+    assert noted_by(Flow, run) == ["A", "B", "A"]
+
+
+def test_a_workflow_is_a_step_like_any_other(run):
+    class Inside(Workflow[str]):
+        steps = (A, B)
+
+    class Flow(Workflow[str]):
+        steps = (Inside, C)
+
+    assert noted_by(Flow, run) == ["A", "B", "C"]
+
+
+def test_groups_and_steps_may_be_listed_in_groups(run):
+    class Flow(Workflow[str]):
+        steps = (group(A, group(step(B))), parallel(step(C)))
+
+    assert noted_by(Flow, run) == ["A", "B", "C"]
+
+
+def test_a_workflow_is_a_task():
+    class Flow(Workflow[str]):
+        steps = (A,)
+
+    result = Flow.execute()
+
+    assert issubclass(Flow, Task)
+    assert result.type == "Workflow"
+    assert result.task is Flow
+    assert [each.type for each in result.chain] == ["Workflow", "Task"]
+
+
+def test_an_invocation_of_a_workflow_is_run_once():
+    class Flow(Workflow[str]):
+        steps = (A,)
+
+    assert Flow().run().context.noted == ["A"]
+
+
+def test_hooks_of_a_workflow_run_as_those_of_a_task(run):
+    class Flow(Workflow[str]):
+        steps = (A,)
+
+        @on_success
+        def note(self) -> None:
+            self.context.noted.append("hook")
+
+    assert noted_by(Flow, run) == ["A", "hook"]
+
+
+# -- inheritance ----------------------------------------------------------------
+
+
+class Base(Workflow[str]):
+    steps = (A, B)
+
+
+def test_a_subclass_has_the_steps_of_its_parent(run):
+    class Child(Base):
+        pass
+
+    assert noted_by(Child, run) == ["A", "B"]
+
+
+def test_a_subclass_extends_the_steps_it_inherits(run):
+    class Child(Base):
+        steps = (*Base.steps, C)
+
+    assert noted_by(Child, run) == ["A", "B", "C"]
+    assert noted_by(Base, run) == ["A", "B"]
+
+
+def test_a_subclass_may_list_steps_of_its_own(run):
+    class Child(Base):
+        steps = (C,)
+
+    assert noted_by(Child, run) == ["C"]
+
+
+def test_steps_of_a_mixin_count(run):
+    class Mixin:
+        steps = (C,)
+
+    class Child(Mixin, Workflow[str]):
+        pass
+
+    assert noted_by(Child, run) == ["C"]
+
+
+def test_a_gate_is_that_of_the_subclass(run):
+    class Parent(Workflow[str]):
+        steps = (group(A, if_="wanted"),)
+
+        def wanted(self):
+            return False
+
+    class Child(Parent):
+        def wanted(self):
+            return True
+
+    assert noted_by(Parent, run) == []
+    assert noted_by(Child, run) == ["A"]
+
+
+def test_changing_a_list_of_steps_later_changes_nothing():
+    listed = [A]
+
+    class Flow(Workflow[str]):
+        steps = listed
+
+    listed.append(B)
+
+    assert Flow.execute().context.noted == ["A"]
+
+
+# -- refusals -------------------------------------------------------------------
+
+
+def test_a_workflow_that_defines_work_is_refused():
+    with pytest.raises(DefinitionError, match=r"Flow defines work.*derive from Task"):
+
+        class Flow(Workflow[None]):
+            steps = (A,)
+
+            def work(self) -> None: ...
+
+
+def test_work_that_comes_from_another_base_is_refused():
+    with pytest.raises(DefinitionError, match="Flow defines work"):
+
+        class Flow(A, Workflow[str]):
+            steps = (B,)
+
+
+@pytest.mark.parametrize(
+    "wrong", [3, "A", None, A(), lambda: None, object, Task[str], (A, B)], ids=repr
+)
+def test_what_is_no_step_is_refused_when_the_class_is_made(wrong):
+    with pytest.raises(DefinitionError) as caught:
+        type("Flow", (Workflow,), {"steps": (A, wrong)})
+
+    message = str(caught.value)
+    assert message.startswith("Flow.steps: a step is a task, a workflow, step(...), ")
+    assert message.endswith(f"got {wrong!r}.")
+
+
+@pytest.mark.parametrize("listing", [group, parallel])
+def test_what_is_no_step_is_refused_by_a_group(listing):
+    with pytest.raises(DefinitionError, match=r"\(\): a step is a task.*got 3"):
+        listing(A, 3)
+
+
+@pytest.mark.parametrize("listing", [group, parallel])
+def test_a_group_without_steps_is_refused(listing):
+    with pytest.raises(DefinitionError, match=r"lists no steps. Give it tasks"):
+        listing()
+
+
+@pytest.mark.parametrize("steps", [A, None, {A}, "A"], ids=repr)
+def test_steps_that_are_no_tuple_are_refused(steps):
+    with pytest.raises(DefinitionError, match=r"steps must be a tuple.*Write `steps ="):
+        type("Flow", (Workflow,), {"steps": steps})
+
+
+@pytest.mark.parametrize("listing", [group, parallel])
+@pytest.mark.parametrize("option", ["if_", "unless"])
+@pytest.mark.parametrize("wrong", [3, [], object()])
+def test_a_wrong_gate_is_refused_when_it_is_listed(listing, option, wrong):
+    with pytest.raises(
+        DefinitionError, match=f"{option} must be True, False, the name"
+    ):
+        listing(A, **{option: wrong})
+
+
+def test_a_gate_that_awaits_is_refused():
+    async def later(_workflow):
+        return True
+
+    with pytest.raises(DefinitionError, match="is async"):
+        group(A, if_=later)
+
+
+def test_a_gate_that_names_no_method_is_refused_when_first_used():
+    class Flow(Workflow[str]):
+        steps = (group(A, if_="wnted"),)
+
+        def wanted(self): ...
+
+    with pytest.raises(DefinitionError, match=r"'wnted'.*did you mean 'wanted'"):
+        Flow.execute()
+
+
+@pytest.mark.parametrize("workers", [0, -1, 1.5, True, "2"], ids=repr)
+def test_workers_must_be_a_whole_number_from_one_on(workers):
+    with pytest.raises(DefinitionError, match="workers must be a whole number from 1"):
+        parallel(A, workers=workers)
+
+
+@pytest.mark.parametrize("option", ["executor", "merge"])
+def test_executor_and_merge_are_names_or_callables(option):
+    with pytest.raises(DefinitionError, match=f"{option} must be a name or a callable"):
+        parallel(A, **{option: 3})
+
+
+def test_only_tasks_can_be_listed_under_other_names():
+    with pytest.raises(DefinitionError, match=r"step\(\): a step is a task"):
+        step(group(A))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"map": {"id": 3}}, "map must map names of inputs to keys"),
+        ({"map": {3: "id"}}, "map must map names of inputs to keys"),
+        ({"into": ""}, "into must be the name of a key"),
+        ({"into": 3}, "into must be the name of a key"),
+        ({"on_failure": "ignore"}, 'on_failure must be "stop" or "continue"'),
+        ({"on_failure": True}, 'on_failure must be "stop" or "continue"'),
+    ],
+    ids=repr,
+)
+def test_wrong_options_of_a_step_are_refused(options, message):
+    with pytest.raises(DefinitionError, match=message):
+        step(A, **options)
+
+
+# -- no steps -------------------------------------------------------------------
+
+
+ENTRY_POINTS = [
+    lambda task: task.execute(),
+    lambda task: task.execute_or_raise(),
+    lambda task: task().run(),
+    lambda task: asyncio.run(task.aexecute()),
+    lambda task: asyncio.run(task.aexecute_or_raise()),
+]
+
+
+@pytest.mark.parametrize("enter", ENTRY_POINTS)
+def test_a_workflow_without_steps_cannot_run(enter):
+    class Flow(Workflow[None]):
+        pass
+
+    with pytest.raises(ImplementationError, match=r"Flow has no steps\. List tasks in"):
+        enter(Flow)
+
+
+def test_a_base_without_steps_may_be_derived_from():
+    class Application(Workflow[str], tags=("shop",)):
+        pass
+
+    class Flow(Application):
+        steps = (A,)
+
+    assert Flow.execute().tags == ("shop",)
+
+
+def test_removed_steps_are_no_steps():
+    class Child(Base):
+        steps = ()
+
+    with pytest.raises(ImplementationError, match="Child has no steps"):
+        Child.execute()
