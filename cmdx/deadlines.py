@@ -65,8 +65,9 @@ async def cancelled_in_time(awaitable: Awaitable[T], moment: float) -> T:
     """Await, and cancel when *moment* has come."""
     import asyncio
 
+    scope = asyncio.timeout(max(moment - now(), 0.0))
     try:
-        async with asyncio.timeout(max(moment - now(), 0.0)) as scope:
+        async with scope:
             return await awaitable
     except TimeoutError:
         if not scope.expired():

@@ -71,10 +71,10 @@ class Step:
     map: Mapping[str, str] = attrs.field(factory=dict)
     into: str | None = None
     on_failure: OnFailure = "stop"
-    renamed: bool = attrs.field(init=False)
 
-    @renamed.default
-    def _works_on_its_own(self) -> bool:
+    @property
+    def renamed(self) -> bool:
+        """Whether it has other names, and so works on a context of its own."""
         return bool(self.map) or self.into is not None
 
 
@@ -90,10 +90,10 @@ class Group:
     workers: int | None = None
     executor: str | Executor | None = None
     merge: str | Merger = "last"
-    gated: bool = attrs.field(init=False)
 
-    @gated.default
-    def _has_gates(self) -> bool:
+    @property
+    def gated(self) -> bool:
+        """Whether it has a gate."""
         return self.if_ is not None or self.unless is not None
 
 

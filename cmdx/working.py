@@ -99,7 +99,7 @@ def ending_of(task: Invocation, error: BaseException) -> Record | None:
 
 
 def settled(
-    task: Invocation, plan: Plan, failure: BaseException, attempts: Past
+    task: Invocation, plan: Plan, failure: Any, attempts: Past
 ) -> tuple[Record | None, float | None, str | None]:
     """Ask the policy about *failure*: give up with a record, or pause for a rule."""
     try:
@@ -148,7 +148,7 @@ def announce_retry(
     )
 
 
-def forget_frames(failure: BaseException) -> None:
+def forget_frames(failure: Any) -> None:
     """Free what a failed attempt, and what led to its error, held on to."""
     failure.__traceback__ = None
     if failure.__context__ is None and not isinstance(failure, BaseExceptionGroup):

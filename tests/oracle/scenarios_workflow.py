@@ -1,52 +1,10 @@
-"""
-Workflows, made of tasks alone.
-
-How steps are run is said in ``in_sequence`` and ``in_parallel`` and nowhere else.
-"""
+"""Workflows: what their tasks retry, and what they themselves do not."""
 
 from __future__ import annotations
 
-from contextvars import copy_context
-from threading import Thread
-
 from recorder import TransientError, boom, ok, scenario
 
-from cmdx import retry_on
-
-
-def in_sequence(base, *steps):
-    """Return a task that runs *steps* on its own context, until one fails."""
-
-    class W(base):
-        def work(self):
-            for step in steps:
-                self.throw(step.execute(self))
-
-    return W
-
-
-def in_parallel(base, *steps):
-    """Return a task that runs *steps* on copies of its context, each in a thread."""
-
-    class W(base):
-        def work(self):
-            results = {}
-
-            def run(step):
-                results[step] = step.execute(self.context.copy())
-
-            threads = [
-                Thread(target=copy_context().run, args=(run, step)) for step in steps
-            ]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
-            for step in steps:
-                self.throw(results[step])
-                self.context.update(results[step].context)
-
-    return W
+from cmdx import Workflow, parallel, retry_on
 
 
 @scenario("workflow_retry_on_ignores_task_failure")
@@ -57,8 +15,11 @@ def failed_step(recorder):
     class B(recorder.Task):
         plan = (boom,)
 
-    workflow = in_sequence(recorder.Task, A, B)
-    return retry_on(Exception, limit=3, delay=0)(workflow).execute()
+    @retry_on(Exception, limit=3, delay=0)
+    class W(Workflow, recorder.Task):
+        steps = (A, B)
+
+    return W.execute()
 
 
 @scenario("workflow_parallel_retry")
@@ -71,5 +32,8 @@ def retries_in_threads(recorder):
     class B(recorder.Task):
         plan = (boom, ok)
 
+    class W(Workflow, recorder.Task):
+        steps = (parallel(A, B),)
+
     recorder.in_any_order = True
-    return in_parallel(recorder.Task, A, B).execute()
+    return W.execute()

@@ -110,7 +110,8 @@ def test_a_retried_run_has_one_line(lines, instant):
     assert instant.pauses == [0.5, 0.5]
 
 
-def test_the_line_of_a_retried_run_tells_how_policies_multiply(lines, instant):
+@pytest.mark.usefixtures("instant")
+def test_the_line_of_a_retried_run_tells_how_policies_multiply(lines):
     @retry_on(TimeoutError, limit=2)
     class Inner(Task[None]):
         def work(self) -> None:
