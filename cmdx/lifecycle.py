@@ -92,6 +92,7 @@ async def lifecycle(
     if plan.log and "structlog" in modules and log.wanted():
         log.log_result(result)
     ended.append(result)
+    del result, chain  # see ``worked``
 
 
 async def wrapped(task: Invocation, plan: Plan, pause: Pause) -> Result[Any]:
@@ -103,8 +104,9 @@ async def wrapped(task: Invocation, plan: Plan, pause: Pause) -> Result[Any]:
         if not keeps(task, error):
             raise
         return await never_performed(task, plan, error)
-    result = await within(plan.middlewares, MIDDLEWARES, task, plan, pause)
-    return cast("Result[Any]", result)
+    return cast(
+        "Result[Any]", await within(plan.middlewares, MIDDLEWARES, task, plan, pause)
+    )
 
 
 async def within(  # noqa: C901 -- one story
@@ -135,8 +137,10 @@ async def within(  # noqa: C901 -- one story
         while entered:
             wrapper, generator = entered.pop()
             try:
-                answer = inside.outcome if layer is AROUND else inside
-                closing = closed(wrapper, task, generator, answer)
+                around = layer is AROUND
+                closing = closed(
+                    wrapper, task, generator, inside.outcome if around else inside
+                )
                 if closing is not None:
                     await closing
             except (Halt, Exception) as error:
@@ -146,7 +150,10 @@ async def within(  # noqa: C901 -- one story
     except BaseException as error:
         await torn_down([generator for _, generator in reversed(entered)], error)
         raise
-    return inside
+    try:
+        return inside
+    finally:
+        del inside  # see ``worked``
 
 
 class Layer(NamedTuple):
@@ -338,4 +345,4 @@ def driven(steps: Coroutine[Any, Any, T]) -> T:
         values.append(await steps)
 
     drive(keep())
-    return values[0]
+    return values.pop()

@@ -123,6 +123,8 @@ def closed(
         generator.send(answer)
     except StopIteration:
         return None
+    finally:
+        del answer  # an error of the generator holds this frame
     generator.close()
     raise wrapper.misuse(_said(wrapper, task, TWO_YIELDS))
 
@@ -134,6 +136,8 @@ async def _aclosed(
         await generator.asend(answer)
     except StopAsyncIteration:
         return
+    finally:
+        del answer  # an error of the generator holds this frame
     await generator.aclose()
     raise wrapper.misuse(_said(wrapper, task, TWO_YIELDS))
 

@@ -152,7 +152,7 @@ class Task(Invocation, Generic[V_co]):
             raise AsyncTaskError(cls)
         ended: list[Any] = []
         drive(lifecycle(task, plan, sleep, ended))
-        return ended[0]
+        return ended.pop()
 
     @overload
     @classmethod  # pyright: ignore[reportArgumentType]
@@ -177,7 +177,7 @@ class Task(Invocation, Generic[V_co]):
             raise AsyncTaskError(cls)
         ended: list[Any] = []
         drive(lifecycle(task, plan, sleep, ended))
-        return ended.pop().or_raise()  # a frame that is raised from holds nothing
+        return ended.pop().or_raise()
 
     @overload
     @classmethod  # pyright: ignore[reportArgumentType]
@@ -195,7 +195,7 @@ class Task(Invocation, Generic[V_co]):
         task._awaits_ = True
         ended: list[Any] = []
         await lifecycle(task, plan, asleep, ended)
-        return ended[0]
+        return ended.pop()
 
     @overload
     @classmethod  # pyright: ignore[reportArgumentType]
@@ -213,7 +213,7 @@ class Task(Invocation, Generic[V_co]):
         task._strict_ = task._awaits_ = True
         ended: list[Any] = []
         await lifecycle(task, plan, asleep, ended)
-        return ended.pop().or_raise()  # a frame that is raised from holds nothing
+        return ended.pop().or_raise()
 
     def run(self) -> Result[V_co]:
         """Run this invocation, once."""
@@ -222,7 +222,7 @@ class Task(Invocation, Generic[V_co]):
         self._claim_()
         ended: list[Any] = []
         drive(lifecycle(self, self._plan_, sleep, ended))
-        return cast("Result[V_co]", ended[0])
+        return cast("Result[V_co]", ended.pop())
 
     async def arun(self) -> Result[V_co]:
         """Run this invocation, once, awaiting what is to be awaited."""
@@ -230,7 +230,7 @@ class Task(Invocation, Generic[V_co]):
         self._awaits_ = True
         ended: list[Any] = []
         await lifecycle(self, self._plan_, asleep, ended)
-        return cast("Result[V_co]", ended[0])
+        return cast("Result[V_co]", ended.pop())
 
     # -- the contract as data ---------------------------------------------------
 

@@ -568,6 +568,16 @@ def test_a_failed_renamed_step_leaves_nothing_behind(run):
     assert run(flow(tolerated)).context.to_dict() == {}
 
 
+@pytest.mark.parametrize("listed", [Broken, parallel(Broken), step(Broken, into="x")])
+def test_a_step_can_be_stubbed(run, stub, listed):
+    stubbed = stub(Broken, "found")
+    result = run(flow(A, listed))
+
+    assert result.success
+    assert result.chain[2].value == "found"
+    assert stubbed.calls == [{"noted": ["A"]}]
+
+
 # -- the chain ------------------------------------------------------------------
 
 
