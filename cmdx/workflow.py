@@ -420,20 +420,24 @@ async def run_group(workflow: Workflow[Any], listed: Group, context: Context) ->
     if listed.parallel:
         return await run_beside(workflow, listed, context)
     awaits = workflow._awaits_
-    value = None
-    for each in listed.steps:
-        if isinstance(each, Group):
-            value = await run_within(workflow, listed, each, context)
-            continue
-        given = sibling_context(context, each.map) if each.renamed else context
-        result = await arun(each.task, given) if awaits else each.task.execute(given)
-        value = note_done(workflow, result)
-        if each.renamed:
-            take_over(each, context, result)
-        if result._record.outcome.status is Status.FAILED:
-            take_failure(workflow, listed, each, result)
-    stop_if_collected(workflow, listed)
-    return value
+    value = result = None
+    try:
+        for each in listed.steps:
+            if isinstance(each, Group):
+                value = await run_within(workflow, listed, each, context)
+                continue
+            given = sibling_context(context, each.map) if each.renamed else context
+            task = each.task
+            result = await arun(task, given) if awaits else task.execute(given)
+            value = note_done(workflow, result)
+            if each.renamed:
+                take_over(each, context, result)
+            if result._record.outcome.status is Status.FAILED:
+                take_failure(workflow, listed, each, result)
+        stop_if_collected(workflow, listed)
+        return value
+    finally:
+        del result  # the frames of its error hold this one, see ``worked``
 
 
 def is_open(workflow: Workflow[Any], listed: Group) -> bool:
@@ -549,15 +553,26 @@ async def run_beside(workflow: Workflow[Any], listed: Group, context: Context) -
             executor = workflow.executors.resolve(listed.executor or "threads")
             await beside_executed(workflow, listed, siblings, executor)
         raise_first(siblings)
+        note_all_done(workflow, siblings)
+        merge(workflow, listed, context, siblings)
+        for sibling in siblings:
+            if sibling.result is not None and sibling.result.failed:
+                take_failure(workflow, listed, sibling.step, sibling.result)
+        stop_if_collected(workflow, listed)
+    except BaseException:
+        note_all_done(workflow, siblings)
+        raise
     finally:
         for sibling in siblings:
-            if sibling.result is not None:
-                note_done(workflow, sibling.result)
-    merge(workflow, listed, context, siblings)
+            sibling.result = None  # the frames of its error hold the sibling
+
+
+def note_all_done(workflow: Workflow[Any], siblings: list[Sibling]) -> None:
+    """Remember what the siblings did, once."""
     for sibling in siblings:
-        if sibling.result is not None and sibling.result.failed:
-            take_failure(workflow, listed, sibling.step, sibling.result)
-    stop_if_collected(workflow, listed)
+        if sibling.result is not None and not sibling.noted:
+            sibling.noted = True
+            note_done(workflow, sibling.result)
 
 
 class Sibling:
@@ -568,6 +583,7 @@ class Sibling:
         self.context = sibling_context(context, each.map)
         self.result: Result[Any] | None = None
         self.error: BaseException | None = None
+        self.noted = False
 
     def run(self) -> None:
         """Run the step, and keep whatever comes of it."""
@@ -719,6 +735,7 @@ async def settle(workflow: Workflow[Any], record: Record) -> None:
         record.compensated = await undo(workflow, done)
     else:
         record.succeeded = done
+    del record, done  # see ``worked``
 
 
 async def undo(workflow: Workflow[Any], done: Sequence[Record]) -> list[Record]:
@@ -726,10 +743,14 @@ async def undo(workflow: Workflow[Any], done: Sequence[Record]) -> list[Record]:
     undone = [each for each in reversed(done) if each.task._plan_.rolls_back]
     undoing = roll_back_all(each for each in undone if not each.task._rolled_back_)
     await (unhindered(undoing) if workflow._awaits_ else undoing)
-    return undone
+    try:
+        return undone
+    finally:
+        del done, undone  # see ``worked``
 
 
 async def roll_back_all(done: Iterable[Record]) -> None:
     """Roll back one after the other."""
     for each in done:
         await roll_back(each.task, each)
+        del each  # see ``worked``
