@@ -235,6 +235,10 @@ def assert_they_agree(parent, child):
         assert list(parent.chain) == [parent, child]
 
 
+@pytest.mark.skipif(
+    sys.version_info[:2] == (3, 12),
+    reason="3.12 does not tell a tracer of each instruction in a frame just entered",
+)
 def test_a_child_that_stands_still_anywhere_while_its_parent_ends_agrees_with_it():
     class Parent(Task[None]):
         def work(self) -> None:
