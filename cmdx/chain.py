@@ -98,8 +98,10 @@ class Chain(Sequence["Result[Any]"]):
         return chain_html(self)
 
     def _repr_html_(self) -> str:
-        """Show the timeline in a notebook."""
-        return self.to_svg()
+        """Show the timeline in a notebook, as much of it as fits."""
+        from cmdx.pictures import chain_notebook
+
+        return chain_notebook(self)
 
     def __len__(self) -> int:
         """Count the results."""
