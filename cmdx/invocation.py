@@ -149,23 +149,27 @@ class Invocation:
         self, reason: str | None = None, /, *, value: Any = None, **metadata: Any
     ) -> NoReturn:
         """End the run here, as a success with *value*."""
-        self._check_running_()
+        if self._phase_ != "running":
+            self._refuse_halt_()
         raise Halt(self, Status.SUCCESS, reason, metadata, value)
 
     def skip(self, reason: str | None = None, /, **metadata: Any) -> NoReturn:
         """End the run here, because there is nothing to do."""
-        self._check_running_()
+        if self._phase_ != "running":
+            self._refuse_halt_()
         raise Halt(self, Status.SKIPPED, reason, metadata)
 
     def fail(self, reason: str | None = None, /, **metadata: Any) -> NoReturn:
         """End the run here, as a failure."""
-        self._check_running_()
+        if self._phase_ != "running":
+            self._refuse_halt_()
         raise Halt(self, Status.FAILED, reason, metadata)
 
     def throw(self, result: Result[Any], /, **metadata: Any) -> None:
         """Fail as *result* did; do nothing if it did not."""
         if result.failed:
-            self._check_running_()
+            if self._phase_ != "running":
+                self._refuse_halt_()
             raise Halt(self, Status.FAILED, result.reason, metadata, origin=result)
 
     def retry(
@@ -253,9 +257,7 @@ class Invocation:
             raise FinishedTaskError(message)
         self._phase_ = "claimed"
 
-    def _check_running_(self) -> None:
-        if self._phase_ == "running":
-            return
+    def _refuse_halt_(self) -> NoReturn:
         name = type(self).__qualname__
         when = "has ended" if self._phase_ == "finished" else "has not started"
         message = (

@@ -191,7 +191,10 @@ class Task(Invocation, Generic[V_co]):
     async def aexecute(cls, source: Any = None, /, **inputs: Any) -> Any:  # pyright: ignore[reportInconsistentOverload]
         """Run the task, awaiting what is to be awaited, and return its result."""
         task, plan = new(cls), cls._plan_
-        task._hold_(plan, source, inputs)
+        if source is None and plan.keywords is None:
+            task._given_ = inputs
+        else:
+            task._hold_(plan, source, inputs)
         task._awaits_ = True
         ended: list[Any] = []
         await lifecycle(task, plan, asleep, ended)

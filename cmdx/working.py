@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-async def worked(  # noqa: C901 -- the loop is the story
+async def worked(  # noqa: C901, PLR0912 -- the loop is the story
     task: Invocation, plan: Plan, pause: Pause
 ) -> Record:
     """Call ``work``, again while the policy says so."""
@@ -52,7 +52,11 @@ async def worked(  # noqa: C901 -- the loop is the story
             record = Record(task, SUCCESS, value)
         except plan.retry.catches as error:
             failure = error
-        except (Halt, Exception, BaseExceptionGroup) as error:
+        except Halt as halt:
+            if halt.task is not task:
+                raise
+            record = halted(task, halt, Stop.HALTED)
+        except (Exception, BaseExceptionGroup) as error:
             record = ending_of(task, error)
             if record is None:
                 raise
@@ -88,8 +92,6 @@ async def worked(  # noqa: C901 -- the loop is the story
 
 def ending_of(task: Invocation, error: BaseException) -> Record | None:
     """Return how *error*, which is not to be retried, ends the run; None if not."""
-    if isinstance(error, Halt):
-        return halted(task, error, Stop.HALTED) if error.task is task else None
     if isinstance(error, BaseExceptionGroup) and not isinstance(error, Exception):
         return halted_within(task, error)
     if not keeps(task, error):
