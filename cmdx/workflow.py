@@ -23,7 +23,7 @@ from cmdx.exceptions import DefinitionError, ImplementationError
 from cmdx.executors import executors, in_pool, pool
 from cmdx.gates import Gate, check_gates, compiled_gate
 from cmdx.inputs import Fields
-from cmdx.lifecycle import drive, roll_back, unhindered
+from cmdx.lifecycle import drive, lifecycle, roll_back, unhindered
 from cmdx.merging import (
     Merger,
     changes_in,
@@ -36,6 +36,7 @@ from cmdx.merging import (
 from cmdx.outcome import Halt, Outcome, Status
 from cmdx.result import Record, Result
 from cmdx.task import ClassRegistry, Task
+from cmdx.working import asleep
 
 if TYPE_CHECKING:
     from collections.abc import (
@@ -471,15 +472,18 @@ async def run_within(
 
 
 async def arun(task: type[Task[Any]], context: Context) -> Result[Any]:
-    """Run a step asynchronously; roll it back if it is cancelled halfway."""
-    invocation = task.__new__(task)
-    invocation._hold_(task._plan_, context, {})
+    """Run a step as ``aexecute`` does; roll it back if it is cancelled halfway."""
+    invocation, plan = task.__new__(task), task._plan_
+    invocation._hold_(plan, context, {})
+    invocation._awaits_ = True
+    ended: list[Result[Any]] = []
     try:
-        return await invocation.arun()
+        await lifecycle(invocation, plan, asleep, ended)
     except BaseException as error:
         if not isinstance(error, Exception):
             await undo_cancelled(invocation)
         raise
+    return ended.pop()
 
 
 def note_done(workflow: Workflow[Any], result: Result[Any]) -> Any:
