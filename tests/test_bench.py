@@ -18,6 +18,9 @@ WITH_TARGETS = [
     "nested 3 deep",
     "three inputs",
     "import cmdx, further",
+    "workflow of three",
+    "parallel of four",
+    "four sleep 50 ms",
 ]
 
 

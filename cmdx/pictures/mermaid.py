@@ -100,8 +100,10 @@ class Part(NamedTuple):
 
 
 def _drawn(chart: Chart, each: Step | Group) -> Part:
-    from cmdx.workflow import Group
+    from cmdx.workflow import Group, Inner
 
+    if not isinstance(each, Group) and issubclass(each.task, Inner):
+        each = each.task._group_.steps[0]  # a group that runs beside others
     if isinstance(each, Group):
         return _group(chart, each)
     return _step(chart, each)

@@ -447,3 +447,15 @@ def test_what_is_harmless_stays_readable(text):
             self.fail(text)
 
     assert f"<br/>{text}" in chain_mermaid(Failing.execute().chain)
+
+
+def test_a_group_beside_others_is_drawn_as_one_frame():
+    class Fetch(Task[None]):
+        def work(self) -> None: ...
+
+    class Report(Workflow[None]):
+        steps = (parallel(group(Fetch, Fetch), Fetch),)
+
+    frames = [line for line in Report.to_mermaid().splitlines() if "subgraph" in line]
+
+    assert [frame.split("[")[1] for frame in frames] == ['"parallel"]', '"group"]']
