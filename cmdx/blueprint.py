@@ -195,8 +195,7 @@ class Plan:
         self.wrapped = bool(self.middlewares or self.correlation_id)
         after = any(self.after.values())
         self.hooked = bool(self.before or self.around or after or self.deprecation)
-        limited = self.rolls_back or self.limits is not None
-        self.fielded = bool(self.inputs or self.outputs or limited)
+        self.fielded = bool(self.inputs or self.outputs or self.rolls_back)
 
     def _correlation_id(self) -> Callable[[Invocation], str] | None:
         call = self.settings.correlation_id

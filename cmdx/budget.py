@@ -8,6 +8,7 @@ rare callers may retry at all. First attempts are never refused.
 
 from __future__ import annotations
 
+from itertools import count
 from threading import Lock
 
 from cmdx.clock import now
@@ -36,37 +37,40 @@ class RetryBudget:
         self.reserve = reserve
         self.per = per
         self._lock = Lock()
+        self._slices_per_second = SLICES / per
         self._slice = 0
-        # How much came in and went out in each slice of the window, and in all.
-        self._in = [0] * SLICES
-        self._out = [0] * SLICES
-        self._calls = self._retries = 0
+        # First attempts are counted without a lock: each takes the next number.
+        self._numbers = count(1)
+        self._arrived = 0
+        # For each slice of the window: how many had arrived when it began, and how
+        # many retries it has seen.
+        self._before = [0] * SLICES
+        self._retried = [0] * SLICES
 
     def deposit(self) -> None:
         """Count a first attempt."""
-        with self._lock:
-            self._advance()
-            self._in[self._slice % SLICES] += 1
-            self._calls += 1
+        if int(now() * self._slices_per_second) != self._slice:
+            with self._lock:
+                self._advance()
+        self._arrived = next(self._numbers)
 
     def withdraw(self) -> bool:
         """Count a retry if the budget has room for it."""
         with self._lock:
             self._advance()
-            if self._retries + 1 > self._calls * self.ratio + self.reserve:
+            oldest = (self._slice + 1) % SLICES
+            calls = self._arrived - self._before[oldest]
+            if sum(self._retried) + 1 > calls * self.ratio + self.reserve:
                 return False
-            self._out[self._slice % SLICES] += 1
-            self._retries += 1
+            self._retried[self._slice % SLICES] += 1
             return True
 
     def _advance(self) -> None:
         """Forget the slices that have left the window."""
-        moment = int(now() * SLICES / self.per)
+        moment = int(now() * self._slices_per_second)
         for slice_ in range(self._slice + 1, min(moment, self._slice + SLICES) + 1):
-            place = slice_ % SLICES
-            self._calls -= self._in[place]
-            self._retries -= self._out[place]
-            self._in[place] = self._out[place] = 0
+            self._before[slice_ % SLICES] = self._arrived
+            self._retried[slice_ % SLICES] = 0
         self._slice = max(moment, self._slice)
 
     def __repr__(self) -> str:

@@ -75,7 +75,7 @@ async def lifecycle(
         elif plan.hooked or task_started.receivers:
             result = Result(await perform(task, plan, pause))
         else:  # the shortest way to the same end
-            steps = block if plan.fielded else worked
+            steps = block if plan.fielded else limited if plan.limits else worked
             result = Result(await steps(task, plan, pause))
     finally:
         running.reset(token)
@@ -197,8 +197,8 @@ async def perform(task: Invocation, plan: Plan, pause: Pause) -> Record:
         if plan.around:
             record = await within(plan.around, AROUND, task, plan, pause)
         else:
-            steps = block if plan.fielded or task._noted_ else worked
-            record = await steps(task, plan, pause)
+            checked = plan.fielded or plan.limits or task._noted_
+            record = await (block if checked else worked)(task, plan, pause)
     except (Halt, Exception) as error:
         if not keeps(task, error):
             raise
