@@ -432,6 +432,34 @@ def _flattened(exceptions: Iterable[Any]) -> Iterable[type[BaseException]]:
 
 
 def _check_options(options: dict[str, Any]) -> None:
+    _check_numbers(options)
+    check_gates(
+        "retry_on",
+        offered=GATE_ARGUMENTS,
+        if_=options.get("if_"),
+        unless=options.get("unless"),
+    )
+    for name, (fits, expected) in KINDS.items():
+        value = options.get(name)
+        if value is not None and not fits(value):
+            message = f"retry_on: {name} must be {expected}, got {value!r}."
+            raise DefinitionError(message)
+    if callable(options.get("jitter")):
+        _check_jitter(options["jitter"])
+
+
+KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "jitter": (
+        lambda value: callable(value) or (isinstance(value, str) and value != ""),
+        "the name of a retrier or method, or a callable",
+    ),
+    "budget": (lambda value: isinstance(value, RetryBudget), "a RetryBudget"),
+    "guided": (lambda value: isinstance(value, bool), "True or False"),
+    "nested": (lambda value: value == "once", '"once" or None'),
+}
+
+
+def _check_numbers(options: dict[str, Any]) -> None:
     limit = options.get("limit")
     if limit is not None and (type(limit) is not int or limit < 0):
         message = (
@@ -447,32 +475,6 @@ def _check_options(options: dict[str, Any]) -> None:
                 f"got {seconds!r}. None restores the default."
             )
             raise DefinitionError(message)
-    jitter = options.get("jitter")
-    if jitter is not None and not (
-        callable(jitter) or (isinstance(jitter, str) and jitter)
-    ):
-        message = (
-            "retry_on: jitter must be the name of a retrier or method, or a callable, "
-            f"got {jitter!r}."
-        )
-        raise DefinitionError(message)
-    if callable(jitter):
-        _check_jitter(jitter)
-    check_gates(
-        "retry_on",
-        offered=GATE_ARGUMENTS,
-        if_=options.get("if_"),
-        unless=options.get("unless"),
-    )
-    if not isinstance(options.get("budget"), RetryBudget | None):
-        message = f"retry_on: budget must be a RetryBudget, got {options['budget']!r}."
-        raise DefinitionError(message)
-    if not isinstance(options.get("guided"), bool | None):
-        message = f"retry_on: guided must be True or False, got {options['guided']!r}."
-        raise DefinitionError(message)
-    if options.get("nested") not in (None, "once"):
-        message = f'retry_on: nested must be "once" or None, got {options["nested"]!r}.'
-        raise DefinitionError(message)
 
 
 def _check_jitter(jitter: Callable[..., Any]) -> None:
