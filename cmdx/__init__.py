@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from cmdx import clock, telemetry
-from cmdx.adhoc import RetryOptions
-from cmdx.budget import RetryBudget
-from cmdx.callbacks import (
+from cmdx.chain import Chain, detached
+from cmdx.context import Context
+from cmdx.declare.hooks import (
     after_execution,
     around_execution,
     before_execution,
@@ -20,10 +20,9 @@ from cmdx.callbacks import (
     on_skipped,
     on_success,
 )
-from cmdx.chain import Chain
-from cmdx.context import Context
-from cmdx.deadlines import deadline, remaining
+from cmdx.declare.middleware import middleware
 from cmdx.exceptions import (
+    AsyncTaskError,
     CallbackError,
     CmdxError,
     DefinitionError,
@@ -33,40 +32,50 @@ from cmdx.exceptions import (
     ImplementationError,
     MiddlewareError,
     NoValueError,
+    RecordedError,
     UnknownContextKey,
     UnknownEntryError,
 )
-from cmdx.executors import executors
-from cmdx.inputs import optional, private, required
+from cmdx.inputs.errors import Errors, Invalid, messages
+from cmdx.inputs.fields import optional, private, required
+from cmdx.inputs.outputs import output
 from cmdx.log import enable_logging
-from cmdx.middleware import middleware
-from cmdx.outcome import Outcome, State, Status, Stop
-from cmdx.outputs import output
-from cmdx.result import Attempt, Result
-from cmdx.retriers import retriers
-from cmdx.retry import RetryPolicy, RetryRule, retry_on
+from cmdx.outcome import Attempt, Outcome, State, Status, Stop
+from cmdx.result import Result
+from cmdx.retry.budget import RetryBudget
+from cmdx.retry.inline import RetryOptions
+from cmdx.retry.policy import RetryPolicy, RetryRule, retry_on
+from cmdx.retry.strategies import retriers
+from cmdx.run.continuation import Suspended
+from cmdx.run.deadlines import DeadlineExceeded, deadline, remaining
 from cmdx.task import Task
 from cmdx.telemetry import (
+    task_cancelled,
     task_deprecated,
     task_executed,
     task_retried,
     task_rolled_back,
     task_started,
 )
-from cmdx.validation import Errors, Invalid, messages
+from cmdx.workflow.executors import executors
 
 if TYPE_CHECKING:
-    from cmdx.classifying import is_retryable
-    from cmdx.coercion import coercions
-    from cmdx.merging import mergers
-    from cmdx.workflow import Workflow, group, parallel, step
+    from cmdx.inputs.coercion import coercions
+    from cmdx.retry.classify import classifier, is_retryable
+    from cmdx.workflow.merging import mergers
+    from cmdx.workflow.steps import group, parallel, step
+    from cmdx.workflow.workflow import Workflow
+
+    __version__: str
 
 __all__ = [
+    "AsyncTaskError",
     "Attempt",
     "CallbackError",
     "Chain",
     "CmdxError",
     "Context",
+    "DeadlineExceeded",
     "DefinitionError",
     "DeprecatedTaskError",
     "Errors",
@@ -77,6 +86,7 @@ __all__ = [
     "MiddlewareError",
     "NoValueError",
     "Outcome",
+    "RecordedError",
     "Result",
     "RetryBudget",
     "RetryOptions",
@@ -85,6 +95,7 @@ __all__ = [
     "State",
     "Status",
     "Stop",
+    "Suspended",
     "Task",
     "UnknownContextKey",
     "UnknownEntryError",
@@ -93,9 +104,11 @@ __all__ = [
     "around_execution",
     "before_execution",
     "before_validation",
+    "classifier",
     "clock",
     "coercions",
     "deadline",
+    "detached",
     "enable_logging",
     "executors",
     "group",
@@ -119,6 +132,7 @@ __all__ = [
     "retriers",
     "retry_on",
     "step",
+    "task_cancelled",
     "task_deprecated",
     "task_executed",
     "task_retried",
@@ -129,22 +143,41 @@ __all__ = [
 
 # What not every program needs is imported when it is first asked for.
 _LATER = {
-    "Workflow": "cmdx.workflow",
-    "coercions": "cmdx.coercion",
-    "group": "cmdx.workflow",
-    "is_retryable": "cmdx.classifying",
-    "mergers": "cmdx.merging",
-    "parallel": "cmdx.workflow",
-    "step": "cmdx.workflow",
+    "Workflow": "cmdx.workflow.workflow",
+    "classifier": "cmdx.retry.classify",
+    "coercions": "cmdx.inputs.coercion",
+    "group": "cmdx.workflow.steps",
+    "is_retryable": "cmdx.retry.classify",
+    "mergers": "cmdx.workflow.merging",
+    "parallel": "cmdx.workflow.steps",
+    "step": "cmdx.workflow.steps",
 }
 
 
-def __getattr__(name: str) -> Any:
-    """Import a public name that was not needed so far."""
-    if name not in _LATER:
-        message = f"module {__name__!r} has no attribute {name!r}"
-        raise AttributeError(message)
-    from importlib import import_module
+_PACKAGES = {
+    "guidance", "middlewares", "operations", "pictures", "stores", "testing", "wire",
+}  # fmt: skip
+_EXPECTED = ["__all__", "__doc__", "__file__", "__name__", "__path__", "__version__"]
 
-    value = globals()[name] = getattr(import_module(_LATER[name]), name)
-    return value
+if not TYPE_CHECKING:  # or checkers would take every misspelt name for one of ours
+
+    def __getattr__(name: str) -> Any:
+        """Import a public name that was not needed so far, or look up the version."""
+        if name == "__version__":
+            from importlib.metadata import version
+
+            value = version("pycmdx")
+        elif name in _LATER:
+            from importlib import import_module
+
+            value = getattr(import_module(_LATER[name]), name)
+        else:
+            message = f"module {__name__!r} has no attribute {name!r}"
+            raise AttributeError(message)
+        globals()[name] = value
+        return value
+
+
+def __dir__() -> list[str]:
+    """List what is public, also what was not imported so far."""
+    return sorted({*__all__, *_EXPECTED, *(_PACKAGES & globals().keys())})

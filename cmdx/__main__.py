@@ -2,6 +2,6 @@
 
 import sys
 
-from cmdx.cli import main
+from cmdx.cli.main import main
 
 sys.exit(main())

@@ -9,23 +9,50 @@ are started with a copied context; a bare thread begins a chain of its own.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from threading import Lock
-from typing import TYPE_CHECKING, Any, overload
+from copy import deepcopy
+from typing import TYPE_CHECKING, Any, SupportsIndex, TypeGuard, overload
 from weakref import ref
 
-from cmdx import clock
+from cmdx import clock, report
+from cmdx.exceptions import Fault
+from cmdx.locks import new_lock
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
-    from cmdx.invocation import Invocation
     from cmdx.outcome import Status
-    from cmdx.result import Record, Result
+    from cmdx.pickling import Trial
+    from cmdx.result import Result
+    from cmdx.run.invocation import Invocation
+    from cmdx.run.record import Record, Run
 
 running: ContextVar[Invocation | None] = ContextVar("cmdx.running", default=None)
-making = Lock()
-"""Held while something is made that several threads may ask for first."""
+running_task, set_running_task = running.get, running.set
+creation_lock = new_lock()
+"""Guards what is created lazily: chains and pools."""
+
+
+@contextmanager
+def detached() -> Iterator[None]:
+    """
+    Let tasks that run in the block start chains of their own.
+
+    A chain keeps the results of all tasks inside the root run until that run ends. If
+    the root runs for days, as a worker does, it would keep more and more of them.
+
+    Example::
+
+        with cmdx.detached():
+            result = HandleMessage.execute(message)
+    """
+    token = running.set(None)
+    try:
+        yield
+    finally:
+        with suppress(ValueError):  # the block is left in another context
+            running.reset(token)
 
 
 class Chain(Sequence["Result[Any]"]):
@@ -37,33 +64,39 @@ class Chain(Sequence["Result[Any]"]):
 
     def __init__(self) -> None:
         self._records: list[Record] = []
+        self._numbered = 0
+        """How many of the records know their place."""
+        self._trial: ref[Trial] | None = None
+        """Whether it can be pickled; a pickler that is at it holds the trial."""
 
     @property
     def id(self) -> str:
         """The id of the chain, a UUIDv7."""
         if self._id is None:
-            with making:
-                self._id = self._id or new_id()
+            # In one step and without a lock, as the id of a run.
+            return self.__dict__.setdefault("_id", new_id())  # type: ignore[no-any-return]
         return self._id
 
     def join(self, result: Result[Any]) -> None:
         """Take in a run that has ended."""
         record = result._record
-        # Weak, so that chain and results do not keep each other alive.
-        record.reading = ref(result)
-        if record.outcome.origin is not None or record.attempts:
-            result._untie_(self)
-        if record.task._parent_ is None:
+        if record.attempts or record.replaced or record.outcome.origin is not None:
+            untie(result, self)
+        if record.run.parent is None:
             self._root = record
         else:
             self._records.append(record)
 
     def index_of(self, record: Record) -> int:
-        """Return the place of *record*; the root has 0."""
+        """Return the place of *record*; the root has 0, a running task the next one."""
+        if record.run.parent is None:
+            return 0
         if record.index is None:
-            for index, each in enumerate(self._records, 1):
-                each.index = index
-        return record.index or 0
+            count = len(self._records)
+            for index in range(self._numbered, count):
+                self._records[index].index = index + 1
+            self._numbered = count
+        return len(self._records) + 1 if record.index is None else record.index
 
     @property
     def root(self) -> Result[Any] | None:
@@ -76,8 +109,8 @@ class Chain(Sequence["Result[Any]"]):
         return None if self._root is None else self._root.outcome.status
 
     def tree(self) -> str:
-        """Draw who ran whom, with marks, times and reasons."""
-        return drawn(self)
+        """Return who ran whom as text, with marks, times and reasons."""
+        return report.tree_of(self)
 
     def to_mermaid(self) -> str:
         """Draw who ran whom as a mermaid flowchart, coloured by status."""
@@ -113,8 +146,7 @@ class Chain(Sequence["Result[Any]"]):
     def __getitem__(self, index: slice) -> tuple[Result[Any], ...]: ...
     def __getitem__(self, index: int | slice) -> Any:
         """Return the result at *index*; the root's is the first."""
-        root = () if self._root is None else (self._root,)
-        records = (*root, *self._records)
+        records = self._all_records()
         if isinstance(index, slice):
             return tuple(map(self._result, records[index]))
         return self._result(records[index])
@@ -123,43 +155,119 @@ class Chain(Sequence["Result[Any]"]):
         """Iterate over the results there are now."""
         return iter(self[:])
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Pickle with an id, lest each copy makes its own."""
-        return self.__dict__ | {"_id": self.id}
+    def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[Any, ...]:
+        """Pickle the failures of other chains first; see ``cmdx.pickling``."""
+        from cmdx.pickling import failures_behind, reduce_whole
+
+        return reduce_whole(self, self, None, (failures_behind(self), self._state()))
+
+    def __setstate__(self, state: tuple[Any, tuple[Any, dict[str, Any]]]) -> None:
+        """Take the records up again."""
+        _, (_, attributes) = state
+        self.__dict__.update(attributes)
+
+    def __copy__(self) -> Chain:
+        """Return another chain of the same records."""
+        chain = Chain()
+        chain.__dict__.update(self._state())
+        return chain
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Chain:
+        """Copy the records, too, and the failures of other chains first."""
+        from cmdx.pickling import failures_behind
+
+        chain = memo[id(self)] = Chain()
+        for failure in failures_behind(self):
+            deepcopy(failure, memo)
+        chain.__dict__.update(deepcopy(self._state(), memo))
+        return chain
 
     def __repr__(self) -> str:
         """Show the id and how many results there are."""
         return f"<Chain {self.id} of {len(self)}>"
 
+    def _state(self) -> dict[str, Any]:
+        # With the id, so that all copies share it.
+        return self.__dict__ | {"_id": self.id, "_trial": None}
+
+    def _place_of(self, record: Record) -> int | None:
+        place = self.index_of(record)
+        is_inside = place <= len(self._records) and self._record_at(place) is record
+        return place if is_inside else None
+
+    def _record_at(self, place: int) -> Record | None:
+        return self._records[place - 1] if place else self._root
+
+    def _result_of(self, run: Run | None) -> Result[Any] | None:
+        found = (record for record in self._all_records() if record.run is run)
+        return next(map(self._result, found), None)
+
+    def _all_records(self) -> tuple[Record, ...]:
+        root = () if self._root is None else (self._root,)
+        return (*root, *self._records)
+
     def _result(self, record: Record) -> Result[Any]:
         from cmdx.result import Result
 
-        result = None if record.reading is None else record.reading()
-        if result is None:
-            result = Result(record, self)
-            record.reading = ref(result)
-        return result
+        return Result.of(record, self)
 
 
-def chain_of(task: Invocation) -> Chain:
-    """Return the chain a running task belongs to; make it if need be."""
-    chain = task._chain_
-    if chain is None:
-        # In one step, so that children in several threads agree on one chain.
-        chain = task.__dict__.setdefault("_chain_", Chain())
-    return chain
+def untie(result: Result[Any], chain: Chain) -> None:
+    """
+    Make the record of *result* refer to records of *chain*, not to results and faults.
+
+    Those refer to the chain, and the chain to the record: a reference cycle.
+    """
+    record, outcome = result._record, result._record.outcome
+    record.result_ref = ref(result)  # others find the fault that is kept there
+    origin, cause = outcome.origin, outcome.cause
+    if belongs_to(origin, chain):
+        record.passed_on = origin._record
+        record.by_fault = isinstance(cause, Fault)
+        if isinstance(cause, Fault):
+            result._fault, cause = cause, None
+        record.outcome = outcome._replace(cause=cause, origin=None)
+    replaced = record.replaced
+    if replaced is not None and belongs_to(replaced.origin, chain):
+        record.replaced_origin = replaced.origin._record
+        record.replaced = replaced._replace(cause=None, origin=None)
+    record.attempts = [
+        (start, duration, record_behind(error, chain), pause, rule)
+        for start, duration, error, pause, rule in record.attempts
+    ]
 
 
-def joined_by_child(parent: Invocation) -> Chain | None:
+def belongs_to(result: Result[Any] | None, chain: Chain) -> TypeGuard[Result[Any]]:
+    """Tell whether *result* is one of *chain*."""
+    return result is not None and result._chain is chain
+
+
+def record_behind(error: Any, chain: Chain) -> Any:
+    """Return the record behind a fault of *chain*, anything else as it is."""
+    if isinstance(error, Fault) and belongs_to(error.result, chain):
+        return error.result._record
+    return error
+
+
+def chain_of(run: Run) -> Chain:
+    """Return the chain a run belongs to; make it if need be."""
+    if run.chain is None:
+        with creation_lock:  # children in several threads agree on one chain
+            if run.chain is None:
+                run.chain = Chain()
+    return run.chain
+
+
+def chain_for_child(parent: Run) -> Chain | None:
     """Return the chain of *parent* for a child that starts; None if it has ended."""
     chain = chain_of(parent)
-    # Its end looks for a chain after it has said that it ended, so that one of the
-    # two sees what the other did.
-    return chain if parent._phase_ == "running" else None
+    # The parent sets ``phase`` and then reads ``chain``; we set ``chain`` and then read
+    # ``phase``. Whatever the interleaving, one of the two sees the other's write.
+    return chain if parent.phase == "running" else None
 
 
 def new_id() -> str:
-    """Return a UUIDv7: 48 bits of milliseconds, then chance."""
+    """Return a UUIDv7: 48 bits of milliseconds, then random bits."""
     milliseconds = int(clock.current.get().time() * 1000) & 0xFFFF_FFFF_FFFF
     chance = clock.entropy()
     upper = (milliseconds << 16) | 0x7000 | (chance >> 68)
@@ -168,32 +276,3 @@ def new_id() -> str:
     return "-".join(
         (digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:])
     )
-
-
-def drawn(results: Iterable[Result[Any]]) -> str:
-    """Draw *results* as a tree, children under their parents, in order of start."""
-    children: dict[str | None, list[Result[Any]]] = {}
-    known = {result.tid for result in results}
-    for result in sorted(results, key=lambda result: result.started_at):
-        parent = result.parent_tid if result.parent_tid in known else None
-        children.setdefault(parent, []).append(result)
-
-    rows: list[tuple[str, Result[Any]]] = []
-    stack = [("", "", result) for result in reversed(children.get(None, []))]
-    while stack:
-        stem, branch, result = stack.pop()
-        rows.append((f"{stem}{branch}{result.mark} {result.task.__qualname__}", result))
-        stem += {"": "", "├─ ": "│  ", "└─ ": "   "}[branch]
-        below = children.get(result.tid, [])
-        branches = ["├─ "] * (len(below) - 1) + ["└─ "]
-        stack += [
-            (stem, branch, child)
-            for branch, child in reversed(list(zip(branches, below, strict=False)))
-        ]
-
-    width = max((len(name) for name, _ in rows), default=0)
-    lines = (
-        f"{name:<{width}}  {result.duration * 1000:8.1f} ms  {result.summary()}"
-        for name, result in rows
-    )
-    return "\n".join(line.rstrip() for line in lines)

@@ -6,19 +6,25 @@ Everything else asks the current clock, which can be replaced for a while::
     with clock.use(FrozenClock()):
         Flaky.execute()
 
-The replacement is seen by this thread or coroutine alone.
+The replacement is used by this thread or coroutine, and by those that inherit its
+context.
 """
 
 from __future__ import annotations
 
 import os
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from time import perf_counter, sleep, time
-from typing import TYPE_CHECKING
+from types import CoroutineType
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Awaitable, Iterator
+
+
+FOREVER = 1e9
+"""The longest time to wait, in seconds: 31 years. Systems refuse to sleep longer."""
 
 
 class Clock:
@@ -26,13 +32,17 @@ class Clock:
 
     monotonic = staticmethod(perf_counter)
     time = staticmethod(time)
-    sleep = staticmethod(sleep)
+
+    def sleep(self, seconds: float) -> None:
+        """Sleep."""
+        sleep(min(seconds, FOREVER))
 
     async def asleep(self, seconds: float) -> None:
         """Sleep without blocking the event loop."""
         import asyncio
 
-        await asyncio.sleep(seconds)
+        require_asyncio("a pause in an asynchronous run")
+        await asyncio.sleep(min(seconds, FOREVER))
 
     def random(self) -> float:
         """Draw a number from [0, 1)."""
@@ -46,12 +56,48 @@ current: ContextVar[Clock] = ContextVar("cmdx.clock", default=Clock())  # noqa: 
 
 @contextmanager
 def use(replacement: Clock) -> Iterator[Clock]:
-    """Make *replacement* the clock of the ``with`` block."""
+    """
+    Use another clock in the ``with`` block.
+
+    Args:
+        replacement: The clock, which this thread or coroutine and those that inherit
+            its context use.
+    """
     token = current.set(replacement)
     try:
         yield replacement
     finally:
-        current.reset(token)
+        with suppress(ValueError):  # the block is left in another context
+            current.reset(token)
+
+
+async def pause(seconds: float, *, awaits: bool) -> None:
+    """Sleep; if *awaits*, without blocking the event loop."""
+    timer = current.get()
+    if awaits:
+        await timer.asleep(seconds)
+    else:
+        timer.sleep(seconds)
+
+
+def require_asyncio(purpose: str, *waiting: Awaitable[Any]) -> None:
+    """
+    Refuse to go on if no event loop of asyncio is running, as under trio.
+
+    What is *waiting* to be awaited is closed then: nobody will await it.
+    """
+    import asyncio
+
+    if asyncio._get_running_loop() is not None:
+        return
+    for steps in waiting:
+        if isinstance(steps, CoroutineType):
+            steps.close()
+    message = (
+        f"{purpose} needs asyncio, but no event loop of asyncio is running. "
+        "Run the task with asyncio.run(), or with anyio on its asyncio backend."
+    )
+    raise RuntimeError(message)
 
 
 def now() -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
@@ -11,25 +11,29 @@ from cmdx.exceptions import UnknownContextKey
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-MISSING: Any = object()
+MISSING: Any = type("Missing", (), {"__repr__": lambda _: "MISSING"})()
 
 
 class Context:
     """
     Values by name, as attributes and as items.
 
-    A key that is named like a method (``get``, ``items``) is reached as an item only.
+    A key that is named like a method (``get``, ``items``) is available as an item only.
+
+    Args:
+        values: A mapping to copy the values from.
+        more: Further values by keyword; they take precedence over *values*.
     """
 
     __slots__ = ("_values",)
 
-    _values: dict[str, Any]
+    _values: MutableMapping[str, Any]
 
     def __init__(self, values: Mapping[str, Any] | None = None, /, **more: Any) -> None:
         _put(self, "_values", {**(values or {}), **more})
 
     @classmethod
-    def around(cls, values: dict[str, Any]) -> Context:
+    def around(cls, values: MutableMapping[str, Any]) -> Context:
         """Make a context of *values* itself, not of a copy."""
         context = cls.__new__(cls)
         _put(context, "_values", values)
@@ -121,15 +125,34 @@ class Context:
         return self._values.items()
 
     def get(self, key: str, default: Any = None) -> Any:
-        """Read a value, or *default* when the key is not set."""
+        """
+        Return the value of a key, or a default.
+
+        Args:
+            key: The key.
+            default: The value to return if the key is not set; None by default.
+        """
         return self._values.get(key, default)
 
     def setdefault(self, key: str, default: Any = None) -> Any:
-        """Read a value, setting it to *default* first when it is not set."""
+        """
+        Return the value of a key; set it first if it is not set.
+
+        Args:
+            key: The key.
+            default: The value to set if the key is not set; None by default.
+        """
         return self._values.setdefault(key, default)
 
     def pop(self, key: str, default: Any = MISSING) -> Any:
-        """Remove a value and return it."""
+        """
+        Remove a key and return its value.
+
+        Args:
+            key: The key.
+            default: The value to return if the key is not set. Without it, ``KeyError``
+                is raised.
+        """
         if default is MISSING:
             return self._values.pop(key)
         return self._values.pop(key, default)
@@ -137,7 +160,13 @@ class Context:
     def update(
         self, values: Mapping[str, Any] | Context | None = None, /, **more: Any
     ) -> None:
-        """Set several values."""
+        """
+        Set several values.
+
+        Args:
+            values: A mapping or another context.
+            more: Further values by keyword; they take precedence over *values*.
+        """
         self._values.update(values or {}, **more)
 
     def clear(self) -> None:
@@ -145,7 +174,17 @@ class Context:
         self._values.clear()
 
     def dig(self, *path: Any, default: Any = None) -> Any:
-        """Follow *path* through nested mappings and sequences, or return *default*."""
+        """
+        Return a value from nested mappings and sequences, or a default.
+
+        Example::
+
+            context.dig("order", "items", 0, "price", default=0)
+
+        Args:
+            path: The keys and indexes that lead to the value, from the outermost in.
+            default: The value to return if there is nothing at *path*; None by default.
+        """
         value: Any = self._values
         for step in path:
             try:
@@ -155,7 +194,12 @@ class Context:
         return value
 
     def deep_merge(self, values: Mapping[str, Any] | Context, /) -> None:
-        """Set several values, merging mappings into mappings at every depth."""
+        """
+        Set several values; merge mappings into existing mappings, at every depth.
+
+        Args:
+            values: A mapping or another context.
+        """
         _merge(self._values, values)
 
     def to_dict(self) -> dict[str, Any]:
@@ -172,7 +216,7 @@ _put = object.__setattr__
 METHODS = frozenset(name for name in vars(Context))
 
 
-def _merge(into: dict[str, Any], values: Mapping[str, Any] | Context) -> None:
+def _merge(into: MutableMapping[str, Any], values: Mapping[str, Any] | Context) -> None:
     for key in values:
         value = values[key]
         present = into.get(key)

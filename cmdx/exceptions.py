@@ -7,15 +7,15 @@ Everything cmdx raises.
     ├── AsyncTaskError          a task that awaits was run by execute  (TypeError)
     ├── CallbackError           an around hook did not yield exactly once
     ├── MiddlewareError         a middleware did not yield exactly once
-    ├── DeprecatedTaskError     a task was run that must not be any more
-    ├── FinishedTaskError       a task was used outside its one run
+    ├── DeprecatedTaskError     a task with ``deprecated="error"`` was run
+    ├── FinishedTaskError       a task was run twice, or halted outside its run
     ├── UnknownContextKey       the context has no such key       (AttributeError)
-    ├── UnknownEntryError       nobody registered that name       (LookupError)
-    ├── NoValueError            a skipped task was asked for its value
-    └── Fault                   a task failed; carries the result
+    ├── UnknownEntryError       no entry has this name            (LookupError)
+    ├── NoValueError            the value of a skipped task was read
+    └── Fault                   a task failed; has the result
 
-All but ``Fault`` mean that the framework was misused.
-They leave ``execute`` as they are, because no result would be honest about them.
+Before a run has begun, ``execute`` raises them.
+Once it has begun, they become its failed result like any other ``Exception``.
 """
 
 from __future__ import annotations
@@ -52,22 +52,37 @@ class ImplementationError(CmdxError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Rebuild from the finished sentence."""
-        return _rebuilt, (type(self), self.args, {})
+        return rebuild_error, (type(self), self.args, {})
 
 
 class AsyncTaskError(CmdxError, TypeError):
-    """A task that awaits was run synchronously."""
+    """
+    A task that awaits was run synchronously.
 
-    def __init__(self, task: type[object]) -> None:
+    Args:
+        task: The class.
+        part: The part of it that awaits, if it is not ``work``.
+        is_hidden: Whether a decorator hides that it awaits, which adds a hint.
+    """
+
+    def __init__(
+        self, task: type[object], part: str | None = None, *, is_hidden: bool = False
+    ) -> None:
         name = task.__qualname__
+        because = "" if part in (None, "work") else f" ({part} is async)"
+        hint = (
+            " In a parallel group, a decorator around an async method must return an "
+            "`async def` function, or the step is run in a thread."
+        )
         super().__init__(
-            f"{name} awaits, so it cannot run synchronously. "
-            f"Use `await {name}.aexecute(...)`."
+            f"{name} awaits{because}, so it cannot run synchronously. "
+            f"Use `await {name}.aexecute(...)`, or outside an event loop "
+            f"`asyncio.run({name}.aexecute(...))`.{hint if is_hidden else ''}"
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Rebuild from the finished sentence."""
-        return _rebuilt, (type(self), self.args, {})
+        return rebuild_error, (type(self), self.args, {})
 
 
 class CallbackError(CmdxError):
@@ -99,7 +114,7 @@ class UnknownContextKey(CmdxError, AttributeError):  # noqa: N818 -- named in th
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Rebuild from the key, not from the sentence."""
-        return _rebuilt, (type(self), self.args, {"name": self.name})
+        return rebuild_error, (type(self), self.args, {"name": self.name})
 
 
 class UnknownEntryError(CmdxError, LookupError):
@@ -109,20 +124,20 @@ class UnknownEntryError(CmdxError, LookupError):
         names = sorted(known)
         super().__init__(
             f"no {kind} is called {name!r}{did_you_mean(str(name), names)} "
-            f"Known are {', '.join(names)}. "
+            f"Known names: {', '.join(names)}. "
             f"Register it with {kind}s.register({name!r}, ...)."
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Rebuild from the finished sentence."""
-        return _rebuilt, (type(self), self.args, {})
+        return rebuild_error, (type(self), self.args, {})
 
 
 class NoValueError(CmdxError):
-    """The value of a skipped task was asked for."""
+    """The value of a skipped task was asked for, or one that was not stored."""
 
 
-class Fault(CmdxError):  # noqa: N818 -- it is no error of the program's
+class Fault(CmdxError):  # noqa: N818 -- the program works as intended
     """
     A task failed on purpose, or the failure of another task was thrown on.
 
@@ -133,6 +148,7 @@ class Fault(CmdxError):  # noqa: N818 -- it is no error of the program's
     def __init__(self, result: Result[Any]) -> None:
         super().__init__(result.reason or f"{result.task.__qualname__} failed")
         self.result = result
+        """The result of the task where the failure started."""
 
     @property
     def task(self) -> type[Task[Any]]:
@@ -150,8 +166,29 @@ class Fault(CmdxError):  # noqa: N818 -- it is no error of the program's
         return self.result.chain
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Rebuild from the result, not from the sentence."""
-        return type(self), (self.result,)
+        """Rebuild from the result, not from the sentence; notes are kept."""
+        return type(self), (self.result,), {**vars(self)}
+
+
+class RecordedError(Exception):
+    """
+    Stands for an exception of another process, as far as it could be stored.
+
+    Args:
+        type_name: The name of its class.
+        message: Its text.
+        traceback: Where it was raised, as text; empty if that is not known.
+    """
+
+    def __init__(self, type_name: str, message: str, traceback: str = "") -> None:
+        super().__init__(type_name, message, traceback)
+        self.type_name = type_name
+        self.message = message
+        self.traceback = traceback
+
+    def __str__(self) -> str:
+        """Return the text of the exception."""
+        return self.message
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
@@ -162,7 +199,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f"; did you mean {near[0]!r}?" if near else "."
 
 
-def _rebuilt(
+def rebuild_error(
     kind: type[CmdxError], args: tuple[Any, ...], state: dict[str, Any]
 ) -> CmdxError:
     """Make an error again without running its ``__init__``."""

@@ -1,20 +1,20 @@
-"""How a run ended: a status, and the halt that carries it out of ``work``."""
+"""How a run ended: status, outcome, attempts, and the halt that ends ``work``."""
 
 from __future__ import annotations
 
 from enum import StrEnum
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from cmdx.invocation import Invocation
     from cmdx.result import Result
+    from cmdx.run.invocation import Invocation
 
 
 class Status(StrEnum):
-    """What became of a task."""
+    """How a task ended."""
 
     SUCCESS = "success"
     SKIPPED = "skipped"
@@ -22,7 +22,7 @@ class Status(StrEnum):
 
 
 class State(StrEnum):
-    """Whether a task came to its end."""
+    """Whether a task completed its work."""
 
     COMPLETE = "complete"
     INTERRUPTED = "interrupted"
@@ -40,6 +40,13 @@ class Stop(StrEnum):
     BUDGET = "budget"
     GUIDANCE = "guidance"
     CANCELLED = "cancelled"
+
+
+# Members that many runs need: Python 3.11 looks up a member of an enum slowly.
+FAILED, SUCCEEDED = Status.FAILED, Status.SUCCESS
+STOPPED_BY_SUCCESS = Stop.SUCCESS
+STOPPED_BY_HALT = Stop.HALTED
+STOPPED_BY_OTHER_ERROR = Stop.NOT_LISTED
 
 
 class Outcome(NamedTuple):
@@ -67,28 +74,64 @@ class Outcome(NamedTuple):
 SUCCESS = Outcome(Status.SUCCESS)
 
 
+class Attempt(NamedTuple):
+    """One call of ``work``."""
+
+    start: float
+    """Seconds from the start of the run."""
+    duration: float
+    """Seconds spent in ``work``."""
+    error: BaseException | None
+    """What it raised; the traceback is kept for the last attempt only."""
+    pause: float | None
+    """Seconds to wait before the next attempt, or None for the last one."""
+    rule: str | None
+    """The name of the retry rule that decided to try again."""
+
+
+AttemptFields: TypeAlias = tuple[float, float, Any, float | None, str | None]
+"""
+The fields of an ``Attempt``, as a record keeps them, which is faster.
+
+When the record joins a chain, a fault is replaced by the record behind it.
+"""
+
+
 class Halt(BaseException):
     """
     Ends ``work`` early, on purpose.
 
-    It is no error, so it does not derive from ``Exception``:
-    neither ``except Exception`` in user code nor ``retry_on(Exception)`` sees it.
+    It derives from ``BaseException`` because it is not an error:
+    neither ``except Exception`` in user code nor ``retry_on(Exception)`` catches it.
     """
 
-    __slots__ = ("metadata", "origin", "reason", "status", "task", "value")
+    __slots__ = (
+        "at", "cause", "metadata", "origin", "reason", "status", "task", "value",
+    )  # fmt: skip
 
-    def __init__(  # noqa: PLR0913, PLR0917 -- made in one place
+    def __init__(  # noqa: PLR0913 -- all facts of a halt
         self,
         task: Invocation,
         status: Status,
         reason: str | None,
         metadata: Mapping[str, Any],
+        *,
         value: Any = None,
+        cause: BaseException | None = None,
         origin: Result[Any] | None = None,
+        at: tuple[str, int] | None = None,
     ) -> None:
         self.task = task
         self.status = status
         self.reason = reason
         self.metadata = metadata
         self.value = value
+        self.cause = cause
         self.origin = origin
+        self.at = at
+        """The file and line of the call that halted."""
+
+    def __str__(self) -> str:
+        """Say who was halted, and why; inner runs that it ends have it as reason."""
+        halted = f"{type(self.task).__qualname__} was halted"
+        return f"{halted}: {self.reason}" if self.reason else halted

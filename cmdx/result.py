@@ -1,102 +1,49 @@
 """
 What comes back from a run.
 
-A run leaves a ``Record``: what happened, and nothing about the others.
-A ``Result`` is how people read a record, in the light of the chain it belongs to.
-Chains keep records, results keep their chain, so nothing here forms a cycle.
+A run leaves a ``Record``: what became of it, and nothing about other runs.
+A ``Result`` reads a record together with the chain it belongs to.
+Chains keep records and results keep their chain, so they form no reference cycle.
 """
 
 from __future__ import annotations
 
+from copy import deepcopy
 from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import (
     TYPE_CHECKING,
     Any,
     Generic,
-    NamedTuple,
     NoReturn,
+    SupportsIndex,
     TypeVar,
     cast,
 )
+from weakref import ref
 
-from cmdx.chain import Chain, chain_of
+from cmdx import report
+from cmdx.chain import Chain, chain_of, creation_lock
 from cmdx.exceptions import Fault, NoValueError
-from cmdx.outcome import State, Status, Stop
+from cmdx.inputs.errors import FrozenErrors
+from cmdx.outcome import FAILED, SUCCEEDED, Attempt, State, Status
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from weakref import ref
+    from collections.abc import Mapping
 
     from cmdx.context import Context
     from cmdx.guidance import Guidance
-    from cmdx.invocation import Invocation
-    from cmdx.merging import Conflict
-    from cmdx.outcome import Outcome
+    from cmdx.inputs.errors import Errors
+    from cmdx.operations import Operation
+    from cmdx.outcome import Outcome, Stop
+    from cmdx.run.record import Record
     from cmdx.task import Task
-    from cmdx.validation import Errors
+    from cmdx.workflow.merging import Conflict
 
 V_co = TypeVar("V_co", covariant=True)
 D = TypeVar("D")
 
-MARKS = {Status.SUCCESS: "✓", Status.SKIPPED: "○", Status.FAILED: "✗"}
-LONGEST_VALUE = 60
-
-
-class Attempt(NamedTuple):
-    """One call of ``work``."""
-
-    start: float
-    """Seconds from the start of the run."""
-    duration: float
-    """Seconds spent in ``work``."""
-    error: BaseException | None
-    """What it raised; the traceback is kept for the last attempt only."""
-    pause: float | None
-    """Seconds decided to wait before the next attempt, or None for the last one."""
-    rule: str | None
-    """The name of the retry rule that had it tried again."""
-
-    @classmethod
-    def _made(cls, fields: tuple[Any, ...]) -> Attempt:
-        # A jitter may ask for less than nothing; the next one is told so as it is.
-        start, duration, error, pause, rule = fields
-        waited = None if pause is None else max(pause, 0.0)
-        return cls(start, duration, error, waited, rule)
-
-
-class Record:
-    """What became of one run; filled in while the lifecycle goes on."""
-
-    stopped: Stop | None = Stop.SUCCESS
-    attempts: Sequence[tuple[Any, ...]] = ()
-    rollback_error: BaseException | None = None
-    succeeded: Sequence[Record] = ()
-    compensated: Sequence[Record] = ()
-    index: int | None = None
-    # A failure of the same chain that this one passes on, and whether by a fault.
-    passed_on: Record | None = None
-    by_fault: bool = False
-    reading: ref[Result[Any]] | None = None
-
-    def __init__(self, task: Invocation, outcome: Outcome, value: Any) -> None:
-        self.task = task
-        self.outcome = outcome
-        self.value = value
-
-    def _replaced_by_(self, other: Record) -> Record:
-        """Return this record with the outcome of another."""
-        record = Record(self.task, other.outcome, other.value)
-        record.stopped = self.stopped
-        record.attempts = self.attempts
-        record.rollback_error = self.rollback_error
-        record.succeeded = self.succeeded
-        record.compensated = self.compensated
-        return record
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Leave behind what users hung on the task; it may not be picklable."""
-        return self.__dict__ | {"task": self.task._detached_(), "reading": None}
+NO_ERRORS = FrozenErrors({})
 
 
 class Result(Generic[V_co]):
@@ -109,50 +56,40 @@ class Result(Generic[V_co]):
         self._chain = chain
         self._fault: Fault | None = None
 
-    def _untie_(self, chain: Chain) -> None:
-        """
-        Have the record lead to records of its chain, not to results and faults.
+    @classmethod
+    def of(cls, record: Record, chain: Chain | None = None) -> Result[V_co]:
+        """Return the result of *record* that somebody holds, or else a new one."""
+        result = None if record.result_ref is None else record.result_ref()
+        if result is None:
+            result = cls(record)
+            record.result_ref = ref(result)
+        if chain is not None:
+            result._chain = chain
+        return result
 
-        Those lead to the chain, and the chain back to the record.
-        """
-        record = self._record
-        origin, cause = record.outcome.origin, record.outcome.cause
-        if origin is not None and origin._chain is chain:
-            record.passed_on = origin._record
-            record.by_fault = isinstance(cause, Fault)
-            if isinstance(cause, Fault):
-                self._fault, cause = cause, None
-            record.outcome = record.outcome._replace(cause=cause, origin=None)
-        record.attempts = [
-            (*each[:2], _untied(each[2], chain), *each[3:]) for each in record.attempts
-        ]
-
-    def _tied(self, error: Any) -> Any:
-        if not isinstance(error, Record):
+    def _error_behind(self, error: Any) -> Any:
+        """Return the fault for a record that ``cmdx.chain.untie`` put in its place."""
+        if error is None or isinstance(error, BaseException):
             return error
         same = self._record.by_fault and error is self._record.passed_on
         return self.cause if same else self.chain._result(error)._as_fault()
-
-    def _replaced_by_(self, other: Record) -> Result[V_co]:
-        """Return this result with the outcome of another."""
-        return Result(self._record._replaced_by_(other))
 
     # -- identity ---------------------------------------------------------------
 
     @property
     def task(self) -> type[Task[V_co]]:
         """The class that was run."""
-        return cast("type[Task[V_co]]", type(self._record.task))
+        return cast("type[Task[V_co]]", self._record.run.task)
 
     @property
     def type(self) -> str:
         """``"Task"`` or ``"Workflow"``."""
-        return self._record.task._kind_
+        return str(self._record.run.task._cmdx_.kind)
 
     @property
     def tid(self) -> str:
         """The id of the run, a UUIDv7."""
-        return self._record.task.tid
+        return self._record.run.tid
 
     @property
     def run_id(self) -> str:
@@ -162,17 +99,20 @@ class Result(Generic[V_co]):
     @property
     def context(self) -> Context:
         """The context the task worked on."""
-        return self._record.task.context
+        return self._record.run.context
 
     @property
     def errors(self) -> Errors:
         """The problems the task collected."""
-        return self._record.task.errors
+        record = self._record
+        if record.errors is None and record.run.phase == "running":
+            return record.run.errors.freeze()
+        return record.errors or NO_ERRORS
 
     @property
     def tags(self) -> tuple[str, ...]:
         """The tags of the task."""
-        return self._record.task._plan_.settings.tags
+        return self._record.run.plan.settings.tags
 
     # -- outcome ----------------------------------------------------------------
 
@@ -194,7 +134,11 @@ class Result(Generic[V_co]):
     @property
     def metadata(self) -> Mapping[str, Any]:
         """What the task and its halts noted down."""
-        return MappingProxyType(self._record.task._metadata_ or {})
+        run = self._record.run
+        noted = (
+            run._metadata if run.phase == "running" else self._record.outcome.metadata
+        )
+        return MappingProxyType(noted or {})
 
     @property
     def cause(self) -> BaseException | None:
@@ -213,9 +157,23 @@ class Result(Generic[V_co]):
         return self._record.outcome.origin
 
     @property
+    def replaced(self) -> Outcome | None:
+        """The first outcome, if a callback, gate, jitter or middleware replaced it."""
+        replaced, origin = self._record.replaced, self._record.replaced_origin
+        if replaced is None or origin is None:
+            return replaced
+        return replaced._replace(origin=self.chain._result(origin))
+
+    @property
+    def halted_at(self) -> str | None:
+        """File and line of the call that halted the task; None if none did."""
+        at = self._record.halted_at
+        return None if at is None else f"{at[0]}:{at[1]}"
+
+    @property
     def success(self) -> bool:
         """Whether the task did its work."""
-        return self.status is Status.SUCCESS
+        return self.status is SUCCEEDED
 
     @property
     def skipped(self) -> bool:
@@ -225,11 +183,11 @@ class Result(Generic[V_co]):
     @property
     def failed(self) -> bool:
         """Whether the task failed."""
-        return self.status is Status.FAILED
+        return self.status is FAILED
 
     @property
     def complete(self) -> bool:
-        """Whether the task came to its end."""
+        """Whether the task did its work: the opposite of ``interrupted``."""
         return self.state is State.COMPLETE
 
     @property
@@ -240,40 +198,47 @@ class Result(Generic[V_co]):
     @property
     def ok(self) -> bool:
         """Whether nothing went wrong: success or skipped."""
-        return self.status is not Status.FAILED
+        return self.status is not FAILED
 
     @property
     def ko(self) -> bool:
         """Whether the work was not done: skipped or failed."""
-        return self.status is not Status.SUCCESS
+        return self.status is not SUCCEEDED
 
     @property
     def value(self) -> V_co:
         """What ``work`` returned; raises when there is none."""
         if self.success:
+            if self._record.lost_value is not None:
+                raise NoValueError(self._record.lost_value)
             value: V_co = self._record.value
             return value
         if self.skipped:
             message = (
                 f"{self.task.__qualname__} was skipped and has no value. "
-                "Ask for .success first, or use .value_or(default)."
+                "Check .success first, or use .value_or(default)."
             )
             raise NoValueError(message)
         raise self._as_fault()
 
     def value_or(self, default: D) -> V_co | D:
         """Return what ``work`` returned, or *default*."""
-        return self._record.value if self.success else default
+        has_value = self.success and self._record.lost_value is None
+        return self._record.value if has_value else default
 
     def or_raise(self) -> Result[V_co]:
         """
         Return this result, or raise if the task failed.
 
-        Raises the very exception that ``work`` raised, otherwise a ``Fault``.
+        Raises the very exception that ``work`` raised, otherwise a ``Fault``. The
+        result of an operation always raises a ``Fault``, whoever ran it.
         """
         if not self.failed:
             return self
-        error = self._as_fault() if self.cause is None else self.cause
+        is_raised = self._record.halted_at is None and not self._record.raises_fault
+        raised = self.cause if is_raised else None
+        error = self._as_fault() if raised is None else raised
+        del raised
         try:
             raise error
         finally:
@@ -286,20 +251,25 @@ class Result(Generic[V_co]):
         assert deepest is not None  # noqa: S101 -- only failures become faults
         fault = deepest.task.Fault(deepest)
         fault.__cause__ = deepest.cause
+        if deepest.halted_at is not None:
+            fault.add_note(f"halted at {deepest.halted_at}")
         return fault
 
     # -- failure walk -----------------------------------------------------------
 
     @property
     def caused_failure(self) -> Result[Any] | None:
-        """The deepest failure behind this one; itself when it is its own."""
-        if not self.failed or self.origin is None:
-            return self if self.failed else None
-        return self.origin.caused_failure
+        """The deepest failure behind this one, perhaps itself; None if none failed."""
+        if not self.failed:
+            return None
+        result: Result[Any] = self
+        while (origin := result.origin) is not None:
+            result = origin
+        return result
 
     @property
     def threw_failure(self) -> Result[Any] | None:
-        """The failure that was passed on to this task; itself when it is its own."""
+        """The failure passed on to this task, perhaps its own; None if none failed."""
         if not self.failed or self.origin is None:
             return self if self.failed else None
         return self.origin
@@ -325,8 +295,8 @@ class Result(Generic[V_co]):
 
     @property
     def retries(self) -> int:
-        """The index of the last attempt started."""
-        return self._record.task._attempt_
+        """How many times ``work`` was called again."""
+        return self._record.run.attempt
 
     @property
     def retried(self) -> bool:
@@ -335,16 +305,34 @@ class Result(Generic[V_co]):
 
     @property
     def attempts(self) -> tuple[Attempt, ...]:
-        """Each call of ``work``; empty when there was one, and it was clean."""
+        """One entry per call of ``work``; empty if the first one returned or halted."""
         return tuple(
-            Attempt._made((*each[:2], self._tied(each[2]), *each[3:]))
-            for each in self._record.attempts
+            Attempt(
+                start,
+                duration,
+                self._error_behind(error),
+                # A jitter may return a negative delay. The next jitter is passed that
+                # value, the attempt shows 0.
+                None if pause is None else max(pause, 0.0),
+                rule,
+            )
+            for start, duration, error, pause, rule in self._record.attempts
         )
 
     @property
     def stopped(self) -> Stop | None:
-        """Why ``work`` was not called again; None when it was never called."""
+        """Why ``work`` was not called again; None if it never was, unless cancelled."""
         return self._record.stopped
+
+    @property
+    def operation(self) -> Operation | None:
+        """The operation this run belongs to; None unless it ran through a ledger."""
+        return self._record.operation
+
+    @property
+    def indeterminate(self) -> bool:
+        """Whether nobody can know if the work of the operation was done."""
+        return self._record.is_indeterminate
 
     @property
     def guidance(self) -> Guidance | None:
@@ -357,28 +345,28 @@ class Result(Generic[V_co]):
 
     @property
     def duration(self) -> float:
-        """Seconds from the start to the end, pauses included."""
-        return self._record.task._duration_
+        """Seconds from the start to the end, or until now, pauses included."""
+        return self._record.run.duration
 
     @property
     def started_at(self) -> datetime:
         """When the run began, in UTC."""
-        return datetime.fromtimestamp(self._record.task._started_at_, UTC)
+        return datetime.fromtimestamp(self._record.run.started_at, UTC)
 
     @property
     def strict(self) -> bool:
         """Whether it was run by ``execute_or_raise``."""
-        return self._record.task._strict_
+        return self._record.run.strict
 
     @property
     def deprecated(self) -> bool:
         """Whether the task was deprecated when it ran."""
-        return self._record.task._deprecated_
+        return self._record.run.deprecated
 
     @property
     def rolled_back(self) -> bool:
         """Whether ``rollback`` was called."""
-        return self._record.task._rolled_back_
+        return self._record.run.rolled_back
 
     @property
     def rollback_error(self) -> BaseException | None:
@@ -393,7 +381,16 @@ class Result(Generic[V_co]):
     @property
     def conflicts(self) -> tuple[Conflict, ...]:
         """The keys that parallel steps of this workflow wrote with different values."""
-        return self._record.task._conflicts_
+        return self._record.run.conflicts
+
+    @property
+    def written(self) -> dict[str, Any]:
+        """What a parallel step wrote: its keys with their values, for mergers."""
+        from cmdx.context import MISSING
+        from cmdx.workflow.isolation import changes_in
+
+        changes = changes_in(self.context)
+        return {key: value for key, value in changes.items() if value is not MISSING}
 
     # -- chain ------------------------------------------------------------------
 
@@ -401,11 +398,14 @@ class Result(Generic[V_co]):
     def chain(self) -> Chain:
         """The results of the root run this one belongs to."""
         if self._chain is None:
-            task = self._record.task
-            if task._phase_ == "running":
-                return chain_of(task)
-            self._chain = Chain()
-            self._chain.join(self)
+            run = self._record.run
+            if run.phase == "running":
+                return chain_of(run)
+            with creation_lock:  # threads that ask at once agree on one chain
+                if self._chain is None:
+                    chain = Chain()
+                    chain.join(self)
+                    self._chain = chain
         return self._chain
 
     @property
@@ -426,106 +426,57 @@ class Result(Generic[V_co]):
     @property
     def root(self) -> bool:
         """Whether this is the root of its chain."""
-        return self._record.task._parent_ is None
+        return self._record.run.parent is None
 
     @property
     def parent(self) -> Result[Any] | None:
         """The result of the task that ran this one; None while that still runs."""
-        tid = self.parent_tid
-        return next((result for result in self.chain if result.tid == tid), None)
+        return self.chain._result_of(self._record.run.parent)
 
     @property
     def parent_tid(self) -> str | None:
         """The id of the run that started this one."""
-        parent = self._record.task._parent_
+        parent = self._record.run.parent
         return None if parent is None else parent.tid
 
     @property
     def depth(self) -> int:
         """How many tasks this one is nested in."""
-        return self._record.task._depth_
+        return self._record.run.depth
 
     # -- as text and data -------------------------------------------------------
 
     def to_dict(self) -> dict[str, Any]:
         """Return the facts as plain data, without the context."""
-        origin = self.origin
-        return {
-            "task": self.task.__qualname__,
-            "type": self.type,
-            "tid": self.tid,
-            "cid": self.cid,
-            "xid": self.xid,
-            "index": self.index,
-            "root": self.root,
-            "parent_tid": self.parent_tid,
-            "depth": self.depth,
-            "tags": list(self.tags),
-            "state": self.state.value,
-            "status": self.status.value,
-            "reason": self.reason,
-            "value": self._record.value if self.success else None,
-            "metadata": dict(self.metadata),
-            "errors": self.errors.to_dict(),
-            "cause": described(self.cause),
-            "origin": None
-            if origin is None
-            else [origin.task.__qualname__, origin.tid],
-            "retries": self.retries,
-            "retried": self.retried,
-            "stopped": self.stopped and self.stopped.value,
-            "attempts": [
-                each._asdict() | {"error": described(each.error)}
-                for each in self.attempts
-            ],
-            "started_at": self.started_at.isoformat(),
-            "duration": self.duration,
-            "strict": self.strict,
-            "deprecated": self.deprecated,
-            "rolled_back": self.rolled_back,
-            "rollback_error": described(self.rollback_error),
-        }
+        return report.facts_of(self)
 
     def to_json(self) -> str:
         """Return the facts as JSON; what JSON does not know is written as its repr."""
-        import json
-
-        return json.dumps(_keyed(self.to_dict()), default=repr, ensure_ascii=False)
+        return report.json_of(self)
 
     @property
     def mark(self) -> str:
         """One character for the status."""
-        return MARKS[self.status]
+        return report.mark_of(self.status)
 
     def summary(self) -> str:
-        """Say in a few words what the run came to, without name and time."""
-        words = []
-        if self.retries:
-            words.append(
-                f"{self.retries} {'retry' if self.retries == 1 else 'retries'}"
-            )
-        if self.reason:
-            words.append(self.reason)
-        elif self.success and self._record.value is not None:
-            words.append(f"value={shortened(repr(self._record.value))}")
-        return " ".join(", ".join(words).split())
+        """Say in a few words what became of the run, without name and time."""
+        return report.summary_of(self)
 
     def __repr__(self) -> str:
         """Show the outcome on one line."""
-        head = f"{self.mark} {self.task.__qualname__} {self.duration * 1000:.1f} ms"
-        summary = self.summary()
-        return f"{head}: {summary}" if summary else head
+        return report.result_line(self)
 
     def __bool__(self) -> NoReturn:
-        """Refuse: a result is neither true nor false."""
+        """Refuse: a result has no truth value."""
         message = (
-            f"a result is neither true nor false, and {self.task.__qualname__} may "
-            "be skipped. Ask for .success, .ok or .failed."
+            "a result has no truth value. Use .success, .ok or .failed; compare an "
+            "attribute that may be None with `is not None`."
         )
         raise TypeError(message)
 
     def __eq__(self, other: object) -> bool:
-        """Be equal to any other reading of the same run."""
+        """Be equal to any other result of the same run."""
         if isinstance(other, Result):
             return self._record is other._record or self.tid == other.tid
         return NotImplemented
@@ -534,47 +485,23 @@ class Result(Generic[V_co]):
         """Hash by the id of the run."""
         return hash(self.tid)
 
-    def __getstate__(self) -> tuple[Record, Chain]:
-        """Pickle together with the chain."""
-        return self._record, self.chain
+    def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[Any, ...]:
+        """Pickle together with the chain; see ``cmdx.pickling``."""
+        from cmdx.pickling import reduce_whole
 
-    def __setstate__(self, state: tuple[Record, Chain]) -> None:
+        chain, record = self.chain, self._record
+        return reduce_whole(self, chain, record, (chain, record))
+
+    def __copy__(self) -> Result[V_co]:
+        """Return another result of the same record."""
+        return Result(self._record, self.chain)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Result[V_co]:
+        """Copy together with the chain."""
+        chain, record = deepcopy((self.chain, self._record), memo)
+        return Result(record, chain)
+
+    def __setstate__(self, state: tuple[Any, tuple[Chain, Record]]) -> None:
         """Take record and chain up again."""
-        self._record, self._chain = state
+        _, (self._chain, self._record) = state
         self._fault = None
-
-
-def _untied(error: Any, chain: Chain) -> Any:
-    """Return the record behind a fault of the same chain, anything else as it is."""
-    same = isinstance(error, Fault) and error.result._chain is chain
-    return error.result._record if same else error
-
-
-def _keyed(value: Any) -> Any:
-    """Return *value* with keys that JSON knows."""
-    if isinstance(value, dict):
-        return {
-            key if isinstance(key, str) else repr(key): _keyed(each)
-            for key, each in value.items()
-        }
-    return [_keyed(each) for each in value] if isinstance(value, list) else value
-
-
-def shortened(text: str) -> str:
-    """Return *text*, cut off where it gets too long for one line."""
-    return text if len(text) <= LONGEST_VALUE else f"{text[:LONGEST_VALUE]}…"
-
-
-def described(error: BaseException | None) -> str | None:
-    """Return class and message of *error*, if there is one."""
-    if error is None:
-        return None
-    return f"{type(error).__qualname__}: {text_of(error)}".removesuffix(": ")
-
-
-def text_of(error: BaseException) -> str:
-    """Return the message of *error*, nothing if it cannot be put into words."""
-    try:
-        return str(error)
-    except Exception:
-        return ""

@@ -1,5 +1,5 @@
 """
-Five blinker signals that tell what tasks do.
+Six blinker signals that tell what tasks do.
 
 ======================  ====================================================
 ``task_started``        ``task``
@@ -7,6 +7,7 @@ Five blinker signals that tell what tasks do.
 ``task_retried``        ``task, attempt, delay, error, rule, depth, product``
 ``task_rolled_back``    ``task, error`` (what ``rollback`` raised, or None)
 ``task_executed``       ``task, result``
+``task_cancelled``      ``task, result`` of a run that an interrupt ended
 ======================  ====================================================
 
 The sender is the class of the task.
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
     from blinker import Signal
 
-    from cmdx.invocation import Invocation
+    from cmdx.run.invocation import Invocation
     from cmdx.task import Task
 
 
@@ -37,16 +38,22 @@ task_deprecated = NamedSignal("task_deprecated")
 task_retried = NamedSignal("task_retried")
 task_rolled_back = NamedSignal("task_rolled_back")
 task_executed = NamedSignal("task_executed")
+task_cancelled = NamedSignal("task_cancelled")
 
 
 def connect(
     signal: Signal, receiver: Callable[..., Any], *, task: type[Task[Any]]
 ) -> Callable[[], None]:
     """
-    Have *receiver* called for *task* and all classes derived from it.
+    Connect *receiver* for *task* and all its subclasses.
 
-    blinker's own ``connect(receiver, sender=...)`` knows exact senders only.
-    Return a function that disconnects again.
+    ``signal.connect(receiver, sender=...)`` of blinker compares senders exactly.
+    Return a function that disconnects the receiver.
+
+    Args:
+        signal: One of the signals of cmdx.
+        receiver: Called with the class of the task, and the payload by keyword.
+        task: The base class.
     """
 
     def for_descendants(sender: type[Task[Any]], **payload: Any) -> Any:
@@ -59,7 +66,7 @@ def connect(
 
 
 def send(signal: NamedSignal, task: Invocation, **payload: Any) -> None:
-    """Call the receivers of *signal*, each on its own risk."""
+    """Call the receivers of *signal*; one that raises does not disturb the others."""
     if signal.is_muted:
         return
     sender = type(task)
@@ -73,7 +80,7 @@ def send(signal: NamedSignal, task: Invocation, **payload: Any) -> None:
             import logging
 
             logging.getLogger("cmdx").exception(
-                "a receiver of %s raised; the run of %s goes on",
+                "a receiver of %s raised an exception; the run of %s continues",
                 signal.name,
                 sender.__qualname__,
             )
@@ -81,7 +88,7 @@ def send(signal: NamedSignal, task: Invocation, **payload: Any) -> None:
 
 def _refuse_async(receiver: Callable[..., Any]) -> None:
     message = (
-        f"the receiver {receiver!r} is async, and nobody awaits it. "
-        "Connect a plain function; it may start a task of its own."
+        f"the receiver {receiver!r} is async, but nothing awaits it. "
+        "Connect a plain function; it may start an asyncio task."
     )
     raise TypeError(message)

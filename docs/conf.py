@@ -1,13 +1,29 @@
-"""How the docs are built: ``sphinx-build -W -b html docs docs/_build``."""
+"""How the docs are built: ``sphinx-build -W -b html docs docs/_build/html``."""
 
+from __future__ import annotations
+
+import ast
 from importlib.metadata import version as installed_version
+from typing import TYPE_CHECKING
+
+from sphinx.pycode import ModuleAnalyzer
+
+if TYPE_CHECKING:
+    from sphinx.application import Sphinx
+
+    Tags = dict[str, tuple[str, int, int]]
 
 project = "cmdx"
-author = "the cmdx authors"
+author = "the cmdx maintainers"
 copyright = f"2026, {author}"  # noqa: A001 -- the name Sphinx reads
 version = release = installed_version("pycmdx")
 
-extensions = ["myst_parser", "sphinx.ext.autodoc"]
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinx.ext.viewcode",
+]
 exclude_patterns = ["_build"]
 templates_path: list[str] = []
 
@@ -15,8 +31,52 @@ myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 3
 
 autodoc_member_order = "bysource"
-autodoc_typehints = "none"
+autodoc_typehints = "signature"
+autodoc_typehints_format = "short"
+napoleon_numpy_docstring = False
+napoleon_use_param = False
+napoleon_custom_sections = [("Class keywords", "params_style")]
+python_use_unqualified_type_names = True
+python_maximum_signature_line_length = 80
 
 html_theme = "furo"
 html_title = f"cmdx {release}"
 html_static_path = ["_static"]
+
+
+# -- source links -----------------------------------------------------------------
+# viewcode links to classes and functions. Public names are imported from where they
+# are defined, and many are neither: signals, registries, callbacks.
+
+
+def setup(app: Sphinx) -> None:
+    app.connect("viewcode-follow-imported", module_of)
+    app.connect("viewcode-find-source", source_of)
+
+
+def module_of(_app: Sphinx, module: str | None, name: str) -> str | None:
+    """Return the module that *name* is imported from, or None to have it looked up."""
+    if module is None:
+        return None
+    code = ModuleAnalyzer.for_module(module).code
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.ImportFrom) and node.module != module:
+            for alias in node.names:
+                if alias.name == name and node.module != "cmdx":
+                    return node.module
+    return None
+
+
+def source_of(_app: Sphinx, module: str) -> tuple[str, Tags] | None:
+    """Return the code of *module*, and where in it each name is defined."""
+    if module.partition(".")[0] != "cmdx":
+        return None
+    analyzer = ModuleAnalyzer.for_module(module)
+    analyzer.analyze()
+    tags = dict(analyzer.tags)
+    for node in ast.parse(analyzer.code).body:
+        if isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            for target in targets:
+                tags[ast.unparse(target)] = ("other", node.lineno, node.end_lineno)
+    return analyzer.code, tags

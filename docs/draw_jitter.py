@@ -28,7 +28,7 @@ MAX_DELAY = 6.0
 
 ROWS = [
     (
-        "growth, no chance",
+        "growing",
         "#3b6ea5",
         [
             ("exponential", "delay · 2ⁿ"),
@@ -37,7 +37,7 @@ ROWS = [
         ],
     ),
     (
-        "chance, no growth",
+        "random",
         "#b5651d",
         [
             ("half_random", "delay/2 to delay"),
@@ -46,7 +46,7 @@ ROWS = [
         ],
     ),
     (
-        "growth and chance",
+        "growing and random",
         "#2f7d4f",
         [
             ("decorrelated_jitter", "delay to 3 · previous pause"),
@@ -61,13 +61,13 @@ INK, MUTED, RULE, CAP = "#24292f", "#6b7280", "#e5e7eb", "#c0392b"
 
 
 class SeededClock(clock.Clock):
-    """Sleeps at once, and draws the same numbers each time the picture is made."""
+    """Does not sleep, and draws the same numbers each time the picture is made."""
 
     def __init__(self) -> None:
         self.random = random.Random(20).random  # noqa: S311 -- repeatable
 
     def sleep(self, seconds: float) -> None:
-        """Wait for nothing."""
+        """Return at once."""
 
 
 def pauses_of(strategy: str) -> list[list[float]]:
@@ -141,7 +141,7 @@ def draw(axes: Axes, strategy: str, formula: str, colour: str) -> None:
 
 
 def dress(axes: Axes) -> None:
-    """Leave on the axes only what is needed to read them."""
+    """Remove from the axes what is not needed to read them."""
     axes.set_xlim(0.6, RETRIES + 0.4)
     axes.set_ylim(0, MAX_DELAY * 1.08)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=RETRIES))

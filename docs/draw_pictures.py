@@ -1,9 +1,9 @@
 """
-Draw the pictures of a run that the docs show, from a run that really happens.
+Draw the pictures of a run that the docs show, from a real run.
 
 Run ``python docs/draw_pictures.py``; it writes ``run.svg`` and ``run.html`` into
-``docs/_static``. The flowcharts and the picture of the page need a browser, and the
-flowcharts mermaid as well: give the path of ``mermaid.min.js`` to draw all of them.
+``docs/_static``. If there is a browser, it also writes ``run-page.png``. With the path
+of ``mermaid.min.js`` as an argument, it also writes the two flowcharts.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from cmdx import Chain, Task, Workflow, group, parallel, required, retry_on, ste
 
 STATIC = Path(__file__).parent / "_static"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
-BUSY = 2
-"""So many times the carrier does not answer."""
+FAILURES = 2
+"""The number of attempts to ask the carrier that fail."""
 
 # -- the run --------------------------------------------------------------------
 
@@ -39,7 +39,7 @@ class Reserve(Task[None]):
 class AskCarrier(Task[None]):
     async def work(self) -> None:
         await asyncio.sleep(0.04)
-        if self.attempt < BUSY:
+        if self.attempt < FAILURES:
             raise ConnectionError("the carrier is busy")
 
 
@@ -84,7 +84,7 @@ class Checkout(Workflow[None]):
 
 
 def main() -> None:
-    """Run it and draw what became of it."""
+    """Run the workflow and draw the run."""
     chain = asyncio.run(Checkout.aexecute(total=12)).chain
     print(chain.tree())
     (STATIC / "run.svg").write_text(chain.to_svg(), "utf-8")
@@ -98,17 +98,17 @@ def main() -> None:
 
 
 def draw_flowcharts(browser: str, mermaid: Path, chain: Chain) -> None:
-    """Have mermaid draw the workflow as it is written, and as it was run."""
+    """Draw the steps of the workflow, and the results of the run."""
     flowcharts = {
         "workflow-flowchart.svg": Checkout.to_mermaid(),
         "run-flowchart.svg": chain.to_mermaid(),
     }
     for name, source in flowcharts.items():
-        (STATIC / name).write_text(drawn(browser, mermaid, source), "utf-8")
+        (STATIC / name).write_text(flowchart_svg(browser, mermaid, source), "utf-8")
 
 
-def drawn(browser: str, mermaid: Path, source: str) -> str:
-    """Return what mermaid makes of *source*, drawn by the browser."""
+def flowchart_svg(browser: str, mermaid: Path, source: str) -> str:
+    """Return *source* as SVG, drawn by mermaid in the browser."""
     page = f"""<!doctype html><meta charset="utf-8">
         <pre class="mermaid">{html.escape(source)}</pre>
         <script src="{mermaid.resolve().as_uri()}"></script>

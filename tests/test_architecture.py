@@ -1,40 +1,65 @@
-"""The house holds to its drawings: imports follow the arrows, the surface is tidy."""
+"""Imports point downwards, and the public names are complete and light to import."""
 
 from __future__ import annotations
 
 import ast
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
 import cmdx
 
-# Who stands where. A module imports only from lines below its own.
+# Who stands where. A file imports only from lines below its own; a name alone is a
+# whole package, or a file of the top level.
 LINES = """
     __main__
-    cli
-    demo  inspecting  testing  pictures  middlewares  guidance
+    cli.main
+    cli.demo  cli.inspect  cli.migrate
+    cli.describe
+    operations
+    stores  wire
+    testing  pictures  middlewares  guidance
     __init__
-    workflow
-    executors  merging
+    pickling
+    workflow.workflow
+    workflow.sequence
+    workflow.parallel
+    workflow.results
+    workflow.undo  workflow.wiring
+    workflow.steps
+    workflow.executors  workflow.merging
+    workflow.isolation
+    workflow.plain
     task
-    invocation
-    lifecycle
-    working
-    endings
-    blueprint  schema
-    resolving
-    inputs  callbacks  middleware  deprecation  adhoc
-    outputs  retry
-    coercion  gates  retriers
+    run.invocation
+    run.lifecycle
+    run.attempts  run.wrappers
+    run.ending
+    run.continuation
+    run.record
+    declare.blueprint  inputs.schema
+    declare.keywords  declare.middleware
+    inputs.pipeline
+    inputs.fallback
+    inputs.coercion  retry.inline  declare.hooks
+    inputs.structures  inputs.classes  retry.decide  retry.strategies
+    inputs.collect  inputs.resolve  inputs.scalars  retry.policy
+    inputs.fields
+    inputs.outputs
+    inputs.validation  declare.gates
+    inputs.constraints  inputs.blank  inputs.patterns
+    inputs.annotations
     result
-    chain
-    validation  log  telemetry  declarations  context  registry  arity
-    budget  deadlines
+    chain  log
+    inputs.errors  telemetry  context  retry.classify
+    declare.registry  declare.decorators  declare.signatures  declare.methods  report
+    retry.budget  run.deadlines
+    declare.checks
     outcome
-    exceptions  clock  classifying
+    exceptions  clock  locks  values
 """
 
 HEIGHTS = {
@@ -42,6 +67,8 @@ HEIGHTS = {
     for number, line in enumerate(LINES.strip().splitlines())
     for name in line.split()
 }
+
+DOCSTRING_ONLY = "the __init__.py of a package, which imports nothing"
 
 PACKAGE = Path(cmdx.__file__).parent
 SOURCES = {
@@ -54,9 +81,10 @@ EVERY_SOURCE = pytest.mark.parametrize(
 
 
 def place_of(path):
-    """The name a file has in the table: a module, or the folder it lies in."""
-    first = path.relative_to(PACKAGE).parts[0]
-    return first.removesuffix(".py")
+    """The name of a file in the table: its own, or that of its package."""
+    parts = path.relative_to(PACKAGE).with_suffix("").parts
+    names = (".".join(parts), parts[0])
+    return next((name for name in names if name in HEIGHTS), DOCSTRING_ONLY)
 
 
 def is_for_type_checkers(node):
@@ -86,15 +114,21 @@ def imported(nodes):
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
+def file_of(name):
+    """The file that a full name leads to, whatever it names in there."""
+    parts = name.split(".")[1:]
+    while True:
+        folder = PACKAGE.joinpath(*parts)
+        for path in (folder / "__init__.py", folder.with_suffix(".py")):
+            if path in SOURCES:
+                return path
+        parts.pop()
+
+
 def places_in(names):
     """The places of the table that full names lead to."""
-    for name in names:
-        if name.split(".")[0] == "cmdx":
-            second = name.split(".")[1] if "." in name else "__init__"
-            is_module = (PACKAGE / second).exists() or (
-                PACKAGE / f"{second}.py"
-            ).exists()
-            yield second if is_module else "__init__"
+    ours = (name for name in names if name.split(".")[0] == "cmdx")
+    return map(place_of, map(file_of, ours))
 
 
 # -- the arrows -----------------------------------------------------------------
@@ -102,12 +136,18 @@ def places_in(names):
 
 @EVERY_SOURCE
 def test_every_module_has_its_place(path):
-    assert place_of(path) in HEIGHTS
+    if place_of(path) == DOCSTRING_ONLY:
+        assert path.name == "__init__.py"
+        assert list(imported(ast.walk(SOURCES[path]))) == []
+    else:
+        assert place_of(path) in HEIGHTS
 
 
 @EVERY_SOURCE
 def test_imports_point_downwards(path):
     here = place_of(path)
+    if here == DOCSTRING_ONLY:
+        return
     below = {name for name, height in HEIGHTS.items() if height < HEIGHTS[here]}
     used = set(places_in(imported(run_on_import(SOURCES[path])))) - {here}
 
@@ -128,9 +168,22 @@ def test_imports_are_written_in_full(path):
 def test_the_arrows_are_really_looked_at():
     task = SOURCES[PACKAGE / "task.py"]
 
-    assert {"lifecycle", "blueprint"} <= set(places_in(imported(run_on_import(task))))
+    assert {"run.lifecycle", "declare.blueprint"} <= set(
+        places_in(imported(run_on_import(task)))
+    )
     assert "result" not in places_in(imported(run_on_import(task)))
     assert "result" in places_in(imported(ast.walk(task)))
+
+
+@EVERY_SOURCE
+def test_loop_variables_name_the_thing(path):
+    loops = (
+        node.target
+        for node in ast.walk(SOURCES[path])
+        if isinstance(node, ast.For | ast.AsyncFor | ast.comprehension)
+    )
+
+    assert "each" not in map(ast.unparse, loops)
 
 
 # -- time and chance ------------------------------------------------------------
@@ -212,7 +265,18 @@ def test_the_package_is_typed():
     assert (PACKAGE / "py.typed").exists()
 
 
-@pytest.mark.parametrize("heavy", ["asyncio", "structlog", "sqlite3"])
+@pytest.mark.parametrize(
+    "heavy",
+    [
+        "asyncio",
+        "structlog",
+        "sqlite3",
+        "psycopg",
+        "cmdx.wire",
+        "cmdx.stores",
+        "cmdx.operations",
+    ],
+)
 def test_importing_cmdx_stays_light(heavy):
     program = f"import sys, cmdx; sys.exit({heavy!r} in sys.modules)"
     command = [sys.executable, "-c", program]
@@ -220,8 +284,9 @@ def test_importing_cmdx_stays_light(heavy):
     assert subprocess.run(command, check=False).returncode == 0  # noqa: S603
 
 
-def test_a_plain_run_with_retries_does_not_import_asyncio():
-    program = """if True:
+@pytest.mark.parametrize("heavy", ["asyncio", "structlog"])
+def test_a_plain_run_with_retries_stays_light(heavy):
+    program = f"""if True:
         import sys
         from cmdx import Task, retry_on
 
@@ -231,8 +296,81 @@ def test_a_plain_run_with_retries_does_not_import_asyncio():
                 raise TimeoutError
 
         retries = Tired.execute().retries
-        sys.exit(retries != 2 or "asyncio" in sys.modules)
+        sys.exit(retries != 2 or {heavy!r} in sys.modules)
     """
     command = [sys.executable, "-c", program]
 
     assert subprocess.run(command, check=False).returncode == 0  # noqa: S603
+
+
+# -- what people find ------------------------------------------------------------
+
+
+def printed_by(program):
+    """What *program* prints in a process of its own, where nothing is imported yet."""
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: S603
+    return done.stdout
+
+
+def test_dir_names_all_that_is_public_before_it_is_used():
+    names = printed_by("import cmdx; print(*dir(cmdx))").split()
+
+    assert names == sorted(names)
+    assert set(cmdx.__all__) < set(names)
+    assert [name for name in names if name.startswith("_")] == [
+        "__all__",
+        "__doc__",
+        "__file__",
+        "__name__",
+        "__path__",
+        "__version__",
+    ]
+
+
+PUBLIC_PACKAGES = [
+    path.parent.name
+    for path in SOURCES
+    if path.name == "__init__.py" and "__all__" in path.read_text(encoding="utf-8")
+    if path.parent != PACKAGE
+]
+
+
+@pytest.mark.parametrize("package", PUBLIC_PACKAGES)
+def test_dir_names_a_public_package_once_it_is_imported(package):
+    program = f"import cmdx{{}}; print({package!r} in dir(cmdx), 'retry' in dir(cmdx))"
+
+    assert printed_by(program.format("")) == "False False\n"
+    assert printed_by(program.format(f".{package}")) == "True False\n"
+
+
+def test_everything_that_dir_names_is_there():
+    assert [name for name in dir(cmdx) if not hasattr(cmdx, name)] == []
+
+
+def test_the_version_is_that_of_the_distribution():
+    assert cmdx.__version__ == version("pycmdx")
+
+
+def test_the_version_is_looked_up_only_when_asked_for():
+    program = "import sys, cmdx; print('importlib.metadata' in sys.modules)"
+    before = "import sys, attrs, blinker; print('importlib.metadata' in sys.modules)"
+
+    assert printed_by(program) == printed_by(before)
+
+
+def test_a_name_that_is_not_there_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="'cmdx' has no attribute 'Taks'"):
+        _ = cmdx.Taks
+
+
+@pytest.mark.parametrize("name", ["AsyncTaskError", "DeadlineExceeded", "classifier"])
+def test_what_users_catch_and_ask_is_public_at_the_top(name):
+    assert name in cmdx.__all__
+
+
+def test_retry_is_a_package_and_not_the_decorator():
+    from cmdx import retry
+
+    assert retry.__name__ == "cmdx.retry"
+    assert retry.__path__

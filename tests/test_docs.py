@@ -7,39 +7,60 @@ Every python block of the README and the docs runs, and shows what it really pri
 - What a ``python`` block prints is compared with the ``text`` block right after it.
 - A ``pycon`` block is a doctest; in a ``console`` block ``$ python -m cmdx`` is run.
 - ``…`` in an expectation stands for anything, and times in ms may differ a little.
+- Where ``<!-- needs PostgreSQL -->`` stands alone on a line, the rest of the page needs
+  a server, as ``DATABASE_URL``; without one it is skipped with a reason.
 """
 
 from __future__ import annotations
 
 import ast
 import doctest
+import inspect
 import io
+import json
+import os
 import re
 import subprocess
 import sys
+from collections import Counter
 from contextlib import redirect_stdout
+from enum import EnumType
+from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
-from typing import NamedTuple
+from typing import NamedTuple, get_overloads
+from urllib.parse import urlsplit
 from weakref import ref
 
 import pytest
 import structlog
 
-from cmdx import clock, retriers, telemetry
-from cmdx.cli import main
+import cmdx
+from cmdx import clock, operations, retriers, telemetry
+from cmdx.cli.main import main
 
 ROOT = Path(__file__).parents[1]
 DOCS = sorted((ROOT / "docs").rglob("*.md"))
 PAGES = [ROOT / "README.md", *(page for page in DOCS if "_build" not in page.parts)]
+PACKAGE = ROOT / "cmdx"
+CONTRIBUTING = ROOT / ".github" / "CONTRIBUTING.md"
 SIGNALS = [
     telemetry.task_started,
     telemetry.task_deprecated,
     telemetry.task_retried,
     telemetry.task_rolled_back,
     telemetry.task_executed,
+    telemetry.task_cancelled,
 ]
+OPERATION_SIGNALS = [
+    operations.operation_admitted,
+    operations.operation_sealed,
+    operations.operation_released,
+    operations.operation_replayed,
+    operations.operation_indeterminate,
+]
+NEEDS_POSTGRES = "<!-- needs PostgreSQL -->"
 
 FENCE = re.compile(r"^```([^\s`]*)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 ARROW = "# -> "
@@ -48,6 +69,9 @@ CLOSE_ENOUGH = 5.0
 
 every_page = pytest.mark.parametrize(
     "page", PAGES, ids=lambda page: str(page.relative_to(ROOT))
+)
+every_text = pytest.mark.parametrize(
+    "page", [*PAGES, CONTRIBUTING], ids=lambda page: str(page.relative_to(ROOT))
 )
 
 
@@ -158,6 +182,7 @@ def run_pycon(page: Path, block: Block, namespace: dict[str, object]) -> None:
 
 def run_console(page: Path, block: Block, _: dict[str, object]) -> None:
     command, _, shown = block.code.partition("\n")
+    command = os.path.expandvars(command)
     start = "$ python -m cmdx"
     assert command.startswith(start), f"{page.name}: cannot run {command!r}"
     out = io.StringIO()
@@ -170,27 +195,58 @@ RUNNERS = {"python": run_python, "pycon": run_pycon, "console": run_console}
 
 
 @pytest.fixture
-def namespace(monkeypatch):
+def namespace(monkeypatch, tmp_path):
     """A module for the page, with everything put back afterwards that it changed."""
+    monkeypatch.chdir(tmp_path)
     module = ModuleType("page")
     monkeypatch.setitem(sys.modules, "page", module)
     monkeypatch.setattr(retriers, "_entries", dict(retriers._entries))
     with clock.use(VirtualClock()):
         yield vars(module)
     structlog.reset_defaults()
-    for signal in SIGNALS:
+    for signal in [*SIGNALS, *OPERATION_SIGNALS]:
         for receiver in list(signal.receivers.values()):
             signal.disconnect(receiver() if isinstance(receiver, ref) else receiver)
 
 
+@pytest.fixture
+def postgres(monkeypatch):
+    """Return what gives a page a database of its own, or skips the rest of it."""
+    server = os.environ.get("CMDX_TEST_POSTGRES", "postgresql://127.0.0.1:5432/test")
+    made = []
+
+    def offer():
+        psycopg = pytest.importorskip("psycopg", reason="psycopg is not installed")
+        try:
+            connection = psycopg.connect(server, autocommit=True, connect_timeout=3)
+        except psycopg.OperationalError as error:
+            pytest.skip(f"no PostgreSQL server: {error}")
+        name = f"cmdx_docs_{os.getpid()}"
+        connection.execute(f"create database {name}")
+        made.append((connection, name))
+        address = urlsplit(server)._replace(path=f"/{name}").geturl()
+        monkeypatch.setenv("DATABASE_URL", address)
+
+    yield offer
+    for connection, name in made:
+        connection.execute(f"drop database {name} with (force)")
+        connection.close()
+
+
 @every_page
-def test_the_code_of_a_page_runs_and_prints_what_is_shown(page, namespace):
-    for block in blocks_of(page.read_text("utf-8")):
+def test_the_code_of_a_page_runs_and_prints_what_is_shown(page, namespace, postgres):
+    text = page.read_text("utf-8")
+    before, needs, _ = text.partition(NEEDS_POSTGRES)
+    border = before.count("\n") if needs else None
+    for block in blocks_of(text):
+        if border is not None and block.line > border:
+            postgres()
+            border = None
         if block.kind in RUNNERS:
             RUNNERS[block.kind](page, block, namespace)
 
 
-@every_page
+@every_text
 def test_a_page_has_one_sentence_per_line(page):
     prose = FENCE.sub("", page.read_text("utf-8"))
     prose = re.sub(r"`[^`\n]*`", "code", prose)
@@ -199,7 +255,7 @@ def test_a_page_has_one_sentence_per_line(page):
     assert crowded == []
 
 
-@every_page
+@every_text
 def test_the_links_of_a_page_lead_somewhere(page):
     targets = re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", page.read_text("utf-8"))
     missing = [each for each in targets if not (page.parent / each).exists()]
@@ -262,3 +318,290 @@ def test_a_page_that_shows_the_truth_passes(shown, real):
 def test_a_block_that_lies_fails(code, namespace):
     with pytest.raises((AssertionError, ValueError)):
         run_python(ROOT / "README.md", Block("python", code, 0, ""), namespace)
+
+
+# -- what type checkers say -------------------------------------------------------
+
+LEARNT_FROM = [ROOT / "README.md", *sorted((ROOT / "docs" / "tutorial").glob("*.md"))]
+
+
+def code_of(page):
+    """The python blocks of a page, each line at the number it has on the page."""
+    lines = []
+    for block in blocks_of(page.read_text("utf-8")):
+        if block.kind == "python":
+            lines += [""] * (block.line - len(lines)) + block.code.splitlines()
+    return "\n".join(lines) + "\n"
+
+
+def test_a_type_checker_accepts_what_readers_type_along(tmp_path):
+    for page in LEARNT_FROM:
+        name = page.stem.replace("-", "_").lower()
+        (tmp_path / f"shown_{name}.py").write_text(code_of(page), "utf-8")
+    settings = {
+        "include": ["."],
+        "typeCheckingMode": "standard",
+        "reportRedeclaration": "none",  # a tutorial writes its class again and again
+        "reportUnusedExpression": "none",  # and asks what something is
+    }
+    config = tmp_path / "pyrightconfig.json"
+    config.write_text(json.dumps(settings), "utf-8")
+    options = ["--pythonpath", sys.executable, "--project", config]
+
+    done = subprocess.run(  # noqa: S603 -- a type checker
+        [sys.executable, "-m", "basedpyright", *options],
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "No source files found" not in done.stdout
+
+
+# -- the page for contributors ----------------------------------------------------
+
+
+TOUR = ROOT / "docs" / "explanation" / "how-the-code-is-organised.md"
+TREE_LINE = re.compile(r"^([\w/]+\.py)([ │├└─]+)([\w.]+)", re.MULTILINE)
+
+
+def test_the_tour_of_the_code_names_every_file_and_no_other():
+    table = TOUR.read_text("utf-8").partition("## The files")[2].partition("\n## ")[0]
+    named = re.findall(r"[\w/]+\.py", table)
+    files = {
+        path.relative_to(PACKAGE).as_posix()
+        for path in PACKAGE.rglob("*.py")
+        if path.name != "__init__.py"
+    }
+
+    assert sorted(named) == sorted({*files, "__init__.py"})
+
+
+def calls_shown():
+    """Yield each call in the tree of the tour, as the calls that lead to it."""
+    path, root = [], None
+    for file, lines, name in TREE_LINE.findall(TOUR.read_text("utf-8")):
+        column = len(file + lines)
+        root = column if root is None else root
+        path[(column - root) // len("├─ ") :] = [(file, name)]
+        yield tuple(path)
+
+
+def calls_made(function):
+    """Call *function*; return each call of ours in it, as the calls that lead to it."""
+    calls = []
+
+    def note(frame, event, _):
+        path = []
+        while event == "call" and frame is not None:
+            file = Path(frame.f_code.co_filename)
+            if file.is_relative_to(PACKAGE):
+                name = frame.f_code.co_qualname
+                path.insert(0, (file.relative_to(PACKAGE).as_posix(), name))
+            frame = frame.f_back
+        if path:
+            calls.append(tuple(path))
+
+    sys.setprofile(note)
+    try:
+        function()
+    finally:
+        sys.setprofile(None)
+    return calls
+
+
+def test_the_tour_of_the_code_shows_the_calls_of_a_run(namespace):
+    first = next(b for b in blocks_of(TOUR.read_text("utf-8")) if b.kind == "python")
+    run_python(TOUR, first, namespace)
+    task = namespace["FetchRate"]
+    task.execute(currency="EUR")  # compiles the plan
+
+    made = iter(calls_made(lambda: task.execute(currency="EUR")))
+    shown = list(calls_shown())
+
+    assert len(shown) > 20
+    assert [call[-1] for call in shown if call not in made] == []  # in this order
+
+
+def test_contributors_find_every_part_of_the_checks():
+    script = ROOT / ".ci" / "run"
+    parts = re.search(r"^PARTS=\((.+)\)$", script.read_text("utf-8"), re.MULTILINE)
+    told = re.findall(r"`\.ci/run (\w+)` \|$", CONTRIBUTING.read_text(), re.MULTILINE)
+
+    assert sorted(told) == sorted(parts[1].split())
+
+
+def test_a_part_that_is_not_there_is_refused_at_once():
+    done = subprocess.run(  # noqa: S603 -- our own script
+        [ROOT / ".ci" / "run", "lnit"], capture_output=True, text=True, check=False
+    )
+
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert 'no part "lnit"; there are lint types test' in done.stderr
+
+
+# -- the API reference ------------------------------------------------------------
+
+API = ROOT / "docs" / "reference" / "api"
+DIRECTIVE = re.compile(r"^\.\. (?P<kind>auto\w+|py:\w+):: (?P<name>[\w.]+)")
+MODULES = (
+    "clock",
+    "guidance",
+    "middlewares",
+    "operations",
+    "pictures",
+    "stores",
+    "telemetry",
+    "testing",
+    "wire",
+)
+# What is public of those that have no __all__.
+PROMISED = {
+    "clock": ["Clock", "draw", "now", "use"],
+    "telemetry": ["connect"],
+}
+
+
+def public_names():
+    names = {f"cmdx.{name}" for name in [*cmdx.__all__, *MODULES]}
+    for name in MODULES:
+        module = import_module(f"cmdx.{name}")
+        inside = getattr(module, "__all__", None) or PROMISED[name]
+        names |= {f"cmdx.{name}.{member}" for member in inside}
+    # The signals are entered once, by their shorter names.
+    return names - {f"cmdx.telemetry.{signal.name}" for signal in SIGNALS}
+
+
+def entries_of(text):
+    """Yield the full names of the entries of a page."""
+    module = ""
+    for found in filter(None, map(DIRECTIVE.match, text.splitlines())):
+        kind, name = found["kind"], found["name"]
+        if kind in ("py:module", "py:currentmodule"):
+            module = name
+        if kind.startswith("auto") or kind == "py:module":
+            yield name
+        elif kind != "py:currentmodule":
+            yield f"{module}.{name}"
+
+
+def test_every_public_name_has_one_entry_in_the_api_reference():
+    texts = [page.read_text("utf-8") for page in sorted(API.glob("*.md"))]
+    entries = Counter(entry for text in texts for entry in entries_of(text))
+
+    missing = sorted(public_names() - entries.keys())
+    assert missing == [], f"enter them in {API.relative_to(ROOT)}"
+    assert sorted(entries.keys() - public_names()) == []
+    assert [name for name, count in entries.items() if count > 1] == []
+
+
+def test_entries_are_read_with_the_module_they_stand_under():
+    text = """
+.. py:currentmodule:: cmdx
+
+.. py:data:: retriers
+   :type: Registry
+
+.. autofunction:: cmdx.step
+
+.. py:module:: cmdx.guidance
+
+.. py:data:: codes
+   .. py:attribute:: nested
+"""
+    assert list(entries_of(text)) == [
+        "cmdx.retriers",
+        "cmdx.step",
+        "cmdx.guidance",
+        "cmdx.guidance.codes",
+    ]
+
+
+def test_every_page_of_the_api_reference_is_in_its_table_and_its_tree():
+    index = (API / "index.md").read_text("utf-8")
+    pages = {page.stem for page in API.glob("*.md")} - {"index"}
+
+    assert set(re.findall(r"\((\w+)\.md\)", index)) == pages
+    assert set(re.findall(r"^(\w+)$", index, re.MULTILINE)) == pages
+
+
+# -- docstrings -------------------------------------------------------------------
+
+
+def public_callables():
+    """The public functions, classes and methods that take keywords, by name."""
+    found = {}
+    for name in public_names():
+        module, _, last = name.rpartition(".")
+        entry = getattr(import_module(module), last)
+        if isinstance(entry, EnumType) or not callable(entry):
+            continue
+        found[name] = entry
+        if isinstance(entry, type):
+            found |= {f"{name}.{key}": method for key, method in methods_of(entry)}
+    return {name: call for name, call in found.items() if any(keywords_of(call))}
+
+
+def methods_of(cls):
+    """Yield the public methods of *cls* that are ours, by name."""
+    for name, method in inspect.getmembers(cls, inspect.isroutine):
+        module = getattr(method, "__module__", None) or ""
+        if not name.startswith("_") and module.startswith("cmdx"):
+            yield name, method
+
+
+def keywords_of(call):
+    """Yield the names of what *call* takes by keyword, also of its overloads."""
+    overloads = get_overloads(call) if inspect.isfunction(call) else ()
+    for form in (call, *overloads):
+        try:
+            parameters = inspect.signature(form).parameters.values()
+        except ValueError:  # an exception without an __init__ of its own
+            continue
+        for parameter in parameters:
+            if parameter.kind is parameter.KEYWORD_ONLY:
+                yield parameter.name
+            elif options := UNPACKED.fullmatch(str(parameter.annotation)):
+                named = getattr(sys.modules[form.__module__], options[1])
+                yield from [*named.__required_keys__, *named.__optional_keys__]
+
+
+UNPACKED = re.compile(r"Unpack\[(\w+)\]")
+CALLABLES = public_callables()
+
+
+def missing_keywords(call):
+    """The keywords that the docstring of *call* has neither under Args nor in stars."""
+    text = inspect.getdoc(call) or ""
+    return [
+        keyword
+        for keyword in dict.fromkeys(keywords_of(call))
+        if not re.search(rf"^ +{keyword}: |\*{keyword}\*", text, re.MULTILINE)
+    ]
+
+
+@pytest.mark.parametrize("name", sorted(CALLABLES))
+def test_a_docstring_names_every_keyword(name):
+    assert missing_keywords(CALLABLES[name]) == []
+
+
+def test_keywords_of_every_kind_are_looked_at():
+    retrying = {"max_attempts", "base_delay", "should_retry", "retry_result"}
+
+    assert retrying <= set(keywords_of(cmdx.Task.retry))
+    assert {"limit", "delay", "rule"} <= set(keywords_of(cmdx.retry_on))
+    assert {"alias", "ge", "source"} <= set(keywords_of(cmdx.required))
+    assert {"default", "factory"} <= set(keywords_of(cmdx.optional))
+    assert {"if_", "unless"} == set(keywords_of(cmdx.on_failed))
+    assert {"cmdx.Context.dig", "cmdx.testing.stub", "cmdx.step"} <= CALLABLES.keys()
+
+
+def test_a_keyword_that_is_not_named_is_noticed():
+    def pay(amount, *, currency, code=None):
+        """Pay *amount* in *currency*."""
+        return amount, currency, code
+
+    assert missing_keywords(pay) == ["code"]

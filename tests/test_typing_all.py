@@ -98,7 +98,7 @@ def marked(file, mark):
 
 
 @pytest.mark.parametrize(
-    "kind", ["missing", "misspelt", "mistyped", "output", "result"]
+    "kind", ["missing", "misspelt", "mistyped", "output", "result", "work"]
 )
 def test_there_are_errors_planted_of_every_kind(kind):
     assert any(marked(file, f"# planted: {kind}") for file in PLANTED)

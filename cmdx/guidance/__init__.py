@@ -1,31 +1,32 @@
 """
-What the other side says about trying again.
+What a server says about retrying.
 
-``meaning``: a ``Guidance``, and what it means for the one who obeys it  ←
-``codes``: what each error code means when nobody says more
-``wire``: requests and responses taken apart
-``reading``: guidance from errors, results, HTTP answers and responses
-``answering``: as a server, guidance for whoever called
-``calling``: as a client, a call that obeys
+``guidance``: the ``Guidance`` value, and what it permits  ←
+``codes``: the guidance for each error code
+``protocol``: reading requests and responses of the Forrst protocol
+``parse``: guidance from errors, results, HTTP responses and Forrst responses
+``server``: guidance for the callers of a server
+``client``: a call that follows the guidance of a server
 
-All but ``calling`` decide and do nothing. What cannot be read is ignored.
+Only ``client`` sleeps and sends. Values that cannot be read are ignored.
 """
 
 from __future__ import annotations
 
-from cmdx.guidance.answering import (
+from cmdx.guidance.client import FailedCall, acall_with_guidance, call_with_guidance
+from cmdx.guidance.codes import causes, codes, statuses
+from cmdx.guidance.guidance import LONGEST_WAIT, Guidance, Strategy, Unit
+from cmdx.guidance.parse import guidance_in, guidance_of
+from cmdx.guidance.server import (
     code_for,
     guidance_for,
     respond,
     to_http,
     with_guidance,
 )
-from cmdx.guidance.calling import FailedCall, acall_with_guidance, call_with_guidance
-from cmdx.guidance.codes import causes, codes, statuses
-from cmdx.guidance.meaning import Guidance, Strategy, Unit
-from cmdx.guidance.reading import guidance_in, guidance_of
 
 __all__ = [
+    "LONGEST_WAIT",
     "FailedCall",
     "Guidance",
     "Strategy",

@@ -1,14 +1,14 @@
 """
-What each error code means when nobody says more.
+The guidance for each error code, used where nothing more specific is given.
 
-Three tables, to be added to and changed when a program starts::
+A program may change these three tables when it starts::
 
     codes["ORDERS_LOCKED"] = Guidance(True, "fixed", 2, 5)
     causes[StorageFull] = "UNAVAILABLE"
     statuses["ORDERS_LOCKED"] = 423
 
-A code that ``codes`` does not list must not be tried again. To use another table for
-one call instead, give it as ``codes=``.
+A code that ``codes`` does not list forbids a retry. The parameter ``codes=`` of several
+functions replaces the table for one call.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from __future__ import annotations
 import re
 from enum import Enum
 
-from cmdx.deadlines import DeadlineExceeded
-from cmdx.guidance.meaning import Guidance
+from cmdx.guidance.guidance import Guidance
+from cmdx.run.deadlines import DeadlineExceeded
 
 RATE_LIMITED = "RATE_LIMITED"
 DEADLINE_EXCEEDED = "DEADLINE_EXCEEDED"
@@ -26,37 +26,36 @@ INVALID_ARGUMENTS = "INVALID_ARGUMENTS"
 FAILED = "FAILED"
 
 
-def again(strategy: str, after: float | None, max_attempts: int) -> Guidance:
-    """Return a row of the table."""
+def _row(strategy: str, after: float | None, max_attempts: int) -> Guidance:
     return Guidance(
         allowed=True, strategy=strategy, after=after, max_attempts=max_attempts
     )
 
 
-USUAL = again("exponential", 1, 3)
-"""For what may be tried again, and says no more than that."""
+DEFAULT_ROW = _row("exponential", 1, 3)
+"""For codes that allow a retry and have no row of their own in the protocol."""
 
 codes: dict[str, Guidance] = {
-    RATE_LIMITED: again("fixed", 60, 3),
-    "UNAVAILABLE": again("exponential", 1, 5),
-    DEADLINE_EXCEEDED: again("immediate", None, 1),
-    INTERNAL_ERROR: again("exponential", 1, 3),
-    "DEPENDENCY_ERROR": again("exponential", 2, 3),
-    "IDEMPOTENCY_PROCESSING": again("fixed", 1, 3),
-    "SERVER_MAINTENANCE": again("fixed", 60, 1),
-    "FUNCTION_MAINTENANCE": again("fixed", 60, 1),
-    "FUNCTION_DISABLED": again("fixed", 30, 2),
-    "LOCK_ACQUISITION_FAILED": USUAL,
-    "LOCK_TIMEOUT": USUAL,
+    RATE_LIMITED: _row("fixed", 60, 3),
+    "UNAVAILABLE": _row("exponential", 1, 5),
+    DEADLINE_EXCEEDED: _row("immediate", None, 1),
+    INTERNAL_ERROR: _row("exponential", 1, 3),
+    "DEPENDENCY_ERROR": _row("exponential", 2, 3),
+    "IDEMPOTENCY_PROCESSING": _row("fixed", 1, 3),
+    "SERVER_MAINTENANCE": _row("fixed", 60, 1),
+    "FUNCTION_MAINTENANCE": _row("fixed", 60, 1),
+    "FUNCTION_DISABLED": _row("fixed", 30, 2),
+    "LOCK_ACQUISITION_FAILED": DEFAULT_ROW,
+    "LOCK_TIMEOUT": DEFAULT_ROW,
 }
-"""The guidance for each code that may be tried again."""
+"""The guidance for each code that allows a retry."""
 
 causes: dict[type[BaseException], str] = {
     DeadlineExceeded: DEADLINE_EXCEEDED,
     TimeoutError: "DEPENDENCY_ERROR",
     ConnectionError: "DEPENDENCY_ERROR",
 }
-"""The code of an exception that has none of its own; others are internal errors."""
+"""The codes for exception classes without a ``code``; others are internal errors."""
 
 statuses: dict[str, int] = {
     "PARSE_ERROR": 400,
@@ -95,7 +94,7 @@ statuses: dict[str, int] = {
     "FUNCTION_DISABLED": 503,
     DEADLINE_EXCEEDED: 504,
 }
-"""The HTTP status of each code; others have 400."""
+"""The HTTP status for each code; 400 for all others."""
 
 CODE_OF_STATUS = {
     400: "INVALID_REQUEST",
@@ -117,16 +116,16 @@ CODE_OF_STATUS = {
     504: "DEPENDENCY_ERROR",
     505: "INVALID_PROTOCOL_VERSION",
 }
-"""What a bare HTTP status is taken for."""
+"""The code for an HTTP status."""
 
 CLIENT_ERRORS, SERVER_ERRORS = range(400, 500), range(500, 600)
 
-SHAPE = re.compile(r"[A-Z][A-Z0-9]*(_[A-Z0-9]+)+|[A-Z]{4,}")
-"""What a code looks like; many exceptions have a ``code`` that is something else."""
+CODE_PATTERN = re.compile(r"[A-Z][A-Z0-9]*(_[A-Z0-9]+)+|[A-Z]{4,}")
+"""The form of a code; many exceptions have a ``code`` of another kind."""
 
 
 def code_of_status(status: object) -> str | None:
-    """Return the code an HTTP status stands for; None if it is no failure."""
+    """Return the code for an HTTP status; None if the status is not an error."""
     if not isinstance(status, int) or isinstance(status, bool):
         return None
     if status in CLIENT_ERRORS:
@@ -137,22 +136,25 @@ def code_of_status(status: object) -> str | None:
 
 
 def code_of_value(value: object) -> str | None:
-    """Return the code that somebody wrote down as text, member or HTTP status."""
+    """Return the code for a text, an enum member or an HTTP status."""
+    return code_in_text(value) or code_of_status(value)
+
+
+def code_in_text(value: object) -> str | None:
+    """Return the code that is a text or an enum member; None for an HTTP status."""
     if isinstance(value, Enum):
         value = value.value if isinstance(value.value, str | int) else value.name
-    if isinstance(value, str):
-        return value or None
-    return code_of_status(value)
+    return value or None if isinstance(value, str) else None
 
 
 def code_of_exception(error: BaseException) -> str:
-    """Return the code of an exception: its own, or that of its class."""
-    kinds = (causes[each] for each in type(error).__mro__ if each in causes)
-    return own_code(error) or next(kinds, INTERNAL_ERROR)
+    """Return the ``code`` of an exception, or the one listed for its class."""
+    listed = (causes[base] for base in type(error).__mro__ if base in causes)
+    return own_code(error) or next(listed, INTERNAL_ERROR)
 
 
 def own_code(error: BaseException) -> str | None:
-    """Return the ``code`` of an exception, if it is one of an error."""
+    """Return the ``code`` of an exception if it has the form of an error code."""
     code = code_of_value(getattr(error, "code", None))
-    known = code is not None and (code in codes or SHAPE.fullmatch(code))
+    known = code is not None and (code in codes or CODE_PATTERN.fullmatch(code))
     return code if known else None

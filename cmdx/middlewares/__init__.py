@@ -1,19 +1,19 @@
 """
-Middlewares that decide by outcomes, ready to be used.
+Middlewares for use with ``@middleware``.
 
-``circuit``: when a circuit opens, lets probes through and closes  ←
-``breaker``: ``Breaker``, which keeps calls from a dependency that is down
-``rate_limit``: ``RateLimit``, at most so many runs in so much time
-``deadline``: ``Deadline``, a bound for the time of a whole run
-``naming``: what is shared by all who give the same name
+``breaker_state``: when a circuit opens, lets probes through and closes  ←
+``breaker``: ``Breaker``, no calls to a dependency that is down
+``rate_limit``: ``RateLimit``, a limit on the number of runs in a time span
+``deadline``: ``Deadline``, a time limit for a whole run
+``shared``: state that is shared by name
 
-They are objects to be given to ``@middleware``, and serve plain and async runs alike.
+Each works for synchronous and asynchronous runs.
 """
 
 from __future__ import annotations
 
 from cmdx.middlewares.breaker import Breaker, Circuit, circuits
-from cmdx.middlewares.circuit import Phase
+from cmdx.middlewares.breaker_state import Phase
 from cmdx.middlewares.deadline import Deadline
 from cmdx.middlewares.rate_limit import Limiter, RateLimit, limiters
 

@@ -1,27 +1,28 @@
 """
 ``Breaker``: no calls to a dependency that is down.
 
-Before the run the circuit is asked; if it is open the task fails at once, and
-``metadata["retry_after"]`` says how long it had better wait. After the run the circuit
-is told what the outcome says about the dependency.
+Before the run the breaker asks the circuit. If the circuit is open, the task fails at
+once, and ``metadata["retry_after"]`` is the number of seconds until it may run again.
+After the run the breaker tells the circuit what the outcome says about the dependency.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from contextvars import ContextVar
-from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from cmdx import DefinitionError, Fault, clock
-from cmdx.middlewares import circuit as decide
-from cmdx.middlewares.circuit import Condition, Phase, Thresholds, Verdict
-from cmdx.middlewares.naming import Shelf
+from cmdx.locks import new_lock
+from cmdx.middlewares import breaker_state
+from cmdx.middlewares.breaker_state import Condition, Phase, Thresholds, Verdict
+from cmdx.middlewares.shared import SharedByName
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
 
     from cmdx import Result, Task
-    from cmdx.middlewares.circuit import Answer, Ticket
+    from cmdx.middlewares.breaker_state import Answer, Ticket
 
     Failures = (
         type[BaseException]
@@ -29,17 +30,32 @@ if TYPE_CHECKING:
         | Callable[[Result[Any]], object]
     )
 
-DEFAULTS = Thresholds()
+DEFAULT_THRESHOLDS = Thresholds()
 
 
 class Breaker:
     """
-    Refuses runs of the task while the circuit called *name* is open.
+    Refuses runs of the task while a circuit is open.
 
-    *failures* in a row open it, or *ratio* of at least *minimum* calls within *per*
-    seconds. After *recovery* seconds *probes* are let through, and if they go well it
-    closes. *counts* tells which failed results are failures of the dependency:
-    exception classes, or a function of the result; all of them, if it is left out.
+    All breakers with the same name share one circuit. Give its options once; the other
+    breakers need only the name.
+
+    Args:
+        name: The name of the circuit, usually that of the dependency.
+        failures: The number of failures in a row that opens the circuit; 5 by default,
+            or no limit if there is a *ratio*.
+        ratio: The share of failed calls, above 0 and at most 1, that opens the circuit.
+        per: The time span in seconds in which calls are counted for *ratio*; 10 by
+            default.
+        minimum: The number of calls in that time span from which on *ratio* is
+            applied; 10 by default.
+        recovery: The seconds after which an open circuit lets probes pass; 30 by
+            default.
+        probes: The number of probes that pass, and that must succeed to close the
+            circuit; 1 by default.
+        counts: Which failed results are failures of the dependency: an exception class,
+            a tuple of them, or a function of the result; all of them by default.
+        code: The ``code`` in the metadata of a refused run.
     """
 
     def __init__(  # noqa: PLR0913 -- by keyword
@@ -63,108 +79,133 @@ class Breaker:
             "recovery": recovery,
             "probes": probes,
         }
-        given = {key: each for key, each in options.items() if each is not None}
-        self.is_failure = _predicate(counts)
+        given = {key: value for key, value in options.items() if value is not None}
+        thresholds = Thresholds(**given) if given else None
+        self.is_failure = _failure_predicate(counts)
         self.code = code
-        self.circuit = circuits.shared(name, Thresholds(**given) if given else None)
+        self.circuit = circuits.get_or_create(name, thresholds)
 
     def __call__(self, task: Task[Any]) -> Generator[None, Result[Any], None]:
-        """Refuse, or let it run and learn from the result."""
+        """Refuse the run, or let it start and count its result."""
         circuit = self.circuit
-        if circuit in held.get():  # the run around this one counts
-            yield
+        passages = [passage for passage in current_passages.get() if passage.running]
+        if any(passage.circuit is circuit for passage in passages):
+            yield  # part of the run around it, which is counted
             return
         ticket, wait = circuit.ask()
         if ticket is None:
             reason = f"the circuit {circuit.name!r} is open"
             metadata = {"circuit": circuit.name, "retry_after": wait}
             task.fail(reason, code=self.code, **metadata)
-        verdict = Verdict.UNKNOWN
-        token = held.set((*held.get(), circuit))
+        verdict, passage = Verdict.UNKNOWN, Passage(circuit)
+        token = current_passages.set((*passages, passage))
         try:
             result = yield
             verdict = self.verdict_on(result)
         finally:
+            passage.running = False
             circuit.tell(ticket, verdict)
-            held.reset(token)
+            with suppress(ValueError):  # the run was closed in another context
+                current_passages.reset(token)
 
     def verdict_on(self, result: Result[Any]) -> Verdict:
-        """Return what *result* says about the dependency, if ``work`` got to it."""
+        """Return what *result* says about the dependency."""
         if result.stopped is None or result.skipped:
             return Verdict.UNKNOWN
         failed = result.failed and self.is_failure(result)
         return Verdict.BAD if failed else Verdict.GOOD
 
     def __repr__(self) -> str:
-        """Show which circuit it is."""
+        """Show the name of the circuit."""
         return f"Breaker({self.circuit.name!r})"
 
 
 class Circuit:
-    """The state that all breakers of one name share, between threads too."""
+    """The state of all breakers of one name, in all threads."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.settings: Thresholds | None = None
         self._condition = Condition()
-        self._lock = Lock()
+        self._lock = new_lock()
 
     @property
     def thresholds(self) -> Thresholds:
-        """What was given to one of the breakers, or the defaults."""
-        return self.settings or DEFAULTS
+        """The options given to one of the breakers, or the defaults."""
+        return self.settings or DEFAULT_THRESHOLDS
 
     @property
     def phase(self) -> Phase:
-        """Closed, open or half open; an open one stays so until somebody asks."""
+        """Closed, open or half open; an open circuit stays open until a run asks."""
         return self._condition.phase
 
     def ask(self) -> Answer:
-        """Ask to be let through."""
+        """Ask for a ticket to pass."""
         with self._lock:
-            now = clock.now()  # within the lock, so that time does not go back
-            self._condition, answer = decide.asked(
+            now = clock.now()  # inside the lock, so that times are in order
+            self._condition, answer = breaker_state.on_request(
                 self._condition, self.thresholds, now
             )
             return answer
 
     def tell(self, ticket: Ticket, verdict: Verdict) -> None:
-        """Tell how a call that was let through has ended."""
+        """Tell how the call with *ticket* has ended."""
         with self._lock:
             now = clock.now()
-            self._condition = decide.told(
+            self._condition = breaker_state.on_result(
                 self._condition, self.thresholds, ticket, verdict, now
             )
 
     def open(self) -> None:
-        """Open it by hand, as after failures."""
+        """Open the circuit by hand, as after failures."""
         with self._lock:
-            now = clock.now()
-            self._condition = decide.opened(self._condition, self.thresholds, now)
+            self._condition = breaker_state.open_condition(
+                self._condition, self.thresholds, clock.now()
+            )
 
     def close(self) -> None:
-        """Close it by hand, and forget all failures."""
+        """Close the circuit by hand, and forget all failures."""
         with self._lock:
-            self._condition = decide.closed(self._condition)
+            self._condition = breaker_state.closed_condition(self._condition)
 
     def __repr__(self) -> str:
-        """Show name and phase."""
+        """Show the name and the phase."""
         return f"<Circuit {self.name!r}: {self.phase}>"
 
 
-circuits: Shelf[Circuit] = Shelf(decide.WHERE, Circuit)
-"""All circuits by name, to look at, and to open or close by hand."""
-
-held: ContextVar[tuple[Circuit, ...]] = ContextVar("cmdx.circuits", default=())
-"""The circuits that have let a run through which is still going on."""
+circuits: SharedByName[Circuit] = SharedByName("Breaker", Circuit)
+"""All circuits by name."""
 
 
-def _predicate(counts: Failures | None) -> Callable[[Result[Any]], object]:
+class Passage:
+    """
+    A run that a circuit has let pass.
+
+    Coroutines, and threads with a copied context, that were started in the run inherit
+    the context variable and may live longer than it. They are part of the run only
+    while it is running.
+    """
+
+    __slots__ = ("circuit", "running")
+
+    def __init__(self, circuit: Circuit) -> None:
+        self.circuit = circuit
+        self.running = True
+
+
+current_passages: ContextVar[tuple[Passage, ...]] = ContextVar(
+    "cmdx.circuits", default=()
+)
+
+
+def _failure_predicate(counts: Failures | None) -> Callable[[Result[Any]], object]:
     if counts is None:
         return lambda _: True
     kinds: tuple[Any, ...] = counts if isinstance(counts, tuple) else (counts,)
     if kinds and all(_is_exception(kind) for kind in kinds):
-        return lambda result: any(isinstance(each, kinds) for each in causes_of(result))
+        return lambda result: any(
+            isinstance(error, kinds) for error in causes_of_failure(result)
+        )
     if not callable(counts) or isinstance(counts, type):
         message = (
             "Breaker: counts must be exception classes or a function of the result, "
@@ -178,8 +219,8 @@ def _is_exception(kind: object) -> bool:
     return isinstance(kind, type) and issubclass(kind, BaseException)
 
 
-def causes_of(result: Result[Any] | None) -> Iterator[BaseException]:
-    """Yield the exceptions behind a failure, those of tasks it was passed on from."""
+def causes_of_failure(result: Result[Any] | None) -> Iterator[BaseException]:
+    """Yield the cause of a failure and the causes of the failures it came from."""
     while result is not None:
         cause = result.cause
         if cause is not None:

@@ -1,10 +1,11 @@
 """
-``Deadline``: a bound for the time of a whole run.
+``Deadline``: a time limit for a whole run.
 
-It does what ``with cmdx.deadline(...)`` around the run would do. No retry is begun that
-would come too late, tasks run inside have no more time than is left, and ``work`` can
-ask ``cmdx.remaining()``. An asynchronous attempt is cancelled when the time is up; a
-synchronous one is waited for, since a thread cannot be stopped, only abandoned.
+It is ``with cmdx.deadline(...)`` around the run. A retry whose pause would end after
+the deadline is not made, and no step of a workflow starts after it. Tasks that run
+inside have the time that is left, and ``work`` can call ``cmdx.remaining()``. An
+asynchronous attempt is cancelled when the deadline passes. A synchronous attempt runs
+to its end, because a thread cannot be stopped.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import cmdx
-from cmdx.middlewares.naming import check_seconds
+from cmdx.declare.checks import check_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -22,21 +23,25 @@ if TYPE_CHECKING:
 
 class Deadline:
     """
-    Gives all attempts of a run *seconds* together, and no more than is left outside.
+    Limits the time of a whole run; an earlier deadline outside is kept.
 
-    If nothing is left when it begins, the task fails without being run.
+    If no time is left when the run starts, the task fails and ``work`` is not called.
+
+    Args:
+        seconds: The seconds for all attempts and pauses together, above 0.
+        code: The ``code`` in the metadata of a run that was not started.
     """
 
     def __init__(self, seconds: float, *, code: str = "DEADLINE_EXCEEDED") -> None:
-        check_seconds("Deadline", "seconds", seconds)
-        self.seconds = seconds
+        self.seconds = check_seconds("Deadline", "seconds", seconds, above_zero=True)
         self.code = code
 
     def __call__(self, task: Task[Any]) -> Generator[None, Result[Any], None]:
-        """Run the task in the time there is."""
+        """Run the task with the deadline set."""
         with cmdx.deadline(self.seconds):
             if not cmdx.remaining():
-                task.fail("the time was up before it began", code=self.code)
+                reason = "the deadline had passed before the task started"
+                task.fail(reason, code=self.code)
             yield
 
     def __repr__(self) -> str:

@@ -1,52 +1,61 @@
 """
-``RateLimit``: at most so many runs in so much time.
+``RateLimit``: a limit on the number of runs in a time span.
 
-The window slides: in any *per* seconds at most *limit* runs begin. Those that were
-refused do not count, and are told when there will be room again.
+The window slides: at most *limit* runs begin in any *per* seconds. A refused run does
+not count, and its metadata has the seconds until the next one is allowed.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import attrs
 
 from cmdx import DefinitionError, clock
-from cmdx.middlewares.naming import Shelf, check_count, check_seconds, rest
+from cmdx.declare.checks import check_count, check_seconds
+from cmdx.locks import new_lock
+from cmdx.middlewares.shared import SharedByName, seconds_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Hashable
 
     from cmdx import Result, Task
 
-WHERE = "RateLimit"
+SWEEP_FROM = 1024
+"""From this many windows on, idle ones are looked for and removed."""
 
-MANY = 1024
-"""With so many windows it is worth looking for some that nobody needs."""
+
+def _as_span(per: object) -> float:
+    return check_seconds("RateLimit", "per", per, above_zero=True)
 
 
 @attrs.frozen
 class Rate:
-    """So many runs in so many seconds."""
+    """At most *limit* runs in *per* seconds."""
 
     limit: int
-    per: float = 1.0
+    per: float = attrs.field(default=1.0, converter=_as_span)
 
     def __attrs_post_init__(self) -> None:
-        """Refuse what makes no sense."""
-        check_count(WHERE, "limit", self.limit)
-        check_seconds(WHERE, "per", self.per)
+        """Check the limit."""
+        check_count("RateLimit", "limit", self.limit)
 
 
 class RateLimit:
     """
-    Refuses the runs of the task beyond *limit* in any *per* seconds.
+    Refuses runs of the task above a limit.
 
-    All that give the same *name* share the limit. With *by*, a function of the task,
-    each of its values has a limit of its own. With *skip* a refused run is skipped
-    instead of failed.
+    All rate limits with the same name share one limit. Give its options once; the
+    others need only the name.
+
+    Args:
+        name: The name of the limit.
+        limit: The number of runs that may begin in any *per* seconds.
+        per: The time span in seconds; 1 by default.
+        by: A function of the task; there is a separate limit for each value it returns.
+        skip: Whether a refused run is skipped instead of failed.
+        code: The ``code`` in the metadata of a refused run.
     """
 
     def __init__(  # noqa: PLR0913 -- by keyword
@@ -60,14 +69,15 @@ class RateLimit:
         code: str = "RATE_LIMITED",
     ) -> None:
         if by is not None and not callable(by):
-            raise DefinitionError(f"{WHERE}: by must be a function, got {by!r}.")
+            message = f"RateLimit: by must be a function of the task, got {by!r}."
+            raise DefinitionError(message)
         self.by = by
         self.skip = skip
         self.code = code
-        self.limiter = limiters.shared(name, _rate(limit, per))
+        self.limiter = limiters.get_or_create(name, _rate(limit, per))
 
     def __call__(self, task: Task[Any]) -> Generator[None, Result[Any], None]:
-        """Refuse, or let it run."""
+        """Refuse the run, or let it start."""
         limiter = self.limiter
         wait = limiter.ask(None if self.by is None else self.by(task))
         if wait:
@@ -78,7 +88,7 @@ class RateLimit:
         yield
 
     def __repr__(self) -> str:
-        """Show which limit it is."""
+        """Show the name of the limit."""
         return f"RateLimit({self.limiter.name!r})"
 
 
@@ -86,36 +96,38 @@ def _rate(limit: int | None, per: float | None) -> Rate | None:
     if limit is None and per is None:
         return None
     if limit is None:
-        raise DefinitionError(f"{WHERE}: give per together with limit.")
+        message = "RateLimit: per needs a limit. Give both, or neither."
+        raise DefinitionError(message)
     return Rate(limit) if per is None else Rate(limit, per)
 
 
 class Limiter:
-    """The count that all rate limits of one name share, between threads too."""
+    """The runs counted for all rate limits of one name, in all threads."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.settings: Rate | None = None
         self._windows: dict[Hashable, Window] = {}
-        self._many = MANY
-        self._lock = Lock()
+        self._sweep_from = SWEEP_FROM
+        self._lock = new_lock()
 
     def ask(self, key: Hashable = None) -> float:
-        """Count a run of *key* and return 0; or return the seconds to wait."""
+        """Count a run of *key* and return 0, or return the seconds to wait."""
         rate = self.settings
         if rate is None:
             message = (
-                f"{WHERE} {self.name!r} has no limit. "
-                f"Give it once: {WHERE}({self.name!r}, limit=10, per=1.0)."
+                f"RateLimit {self.name!r} has no limit. "
+                f"Give it once: RateLimit({self.name!r}, limit=10, per=1.0)."
             )
             raise DefinitionError(message)
         with self._lock:
-            now = clock.now()  # within the lock, so that time does not go back
+            now = clock.now()  # inside the lock, so that times are in order
             window = self._windows.get(key)
             if window is None:
-                if len(self._windows) >= self._many:
-                    self._forget_idle(now)
+                if len(self._windows) >= self._sweep_from:
+                    self._remove_idle_windows(now)
                 window = self._windows[key] = Window(rate)
+            window.rate = rate  # it may have been declared again
             return window.take(now)
 
     def clear(self) -> None:
@@ -123,10 +135,11 @@ class Limiter:
         with self._lock:
             self._windows.clear()
 
-    def _forget_idle(self, now: float) -> None:
-        kept = {key: each for key, each in self._windows.items() if not each.idle(now)}
+    def _remove_idle_windows(self, now: float) -> None:
+        windows = self._windows.items()
+        kept = {key: window for key, window in windows if not window.is_idle(now)}
         self._windows = kept
-        self._many = max(MANY, 2 * len(kept))
+        self._sweep_from = max(SWEEP_FROM, 2 * len(kept))
 
     def __repr__(self) -> str:
         """Show the name and the rate."""
@@ -135,33 +148,33 @@ class Limiter:
 
 class Window:
     """
-    The moments of the runs within the last while; it knows no clock.
+    The start times of the runs in the last *per* seconds.
 
-    Changed in place, for a copy of all moments would cost more than the decision.
+    It is changed in place, because copying all times would cost more than the decision.
     """
 
-    __slots__ = ("moments", "rate")
+    __slots__ = ("rate", "times")
 
     def __init__(self, rate: Rate) -> None:
         self.rate = rate
-        self.moments: deque[float] = deque()
+        self.times: deque[float] = deque()
 
     def take(self, now: float) -> float:
-        """Note a run and return 0 if there is room; else return the seconds to wait."""
-        moments, per = self.moments, self.rate.per
-        if moments and moments[-1] > now:  # they are those of another clock
-            moments.clear()
-        while moments and moments[0] + per <= now:
-            moments.popleft()
-        if len(moments) >= self.rate.limit:
-            return rest(moments[0] + per, now)
-        moments.append(now)
+        """Count a run and return 0 if one is left; else return the seconds to wait."""
+        times, per = self.times, self.rate.per
+        if times and times[-1] > now:  # they were read from another clock
+            times.clear()
+        while times and times[0] + per <= now:
+            times.popleft()
+        if len(times) >= self.rate.limit:
+            return seconds_until(times[0] + per, now)
+        times.append(now)
         return 0.0
 
-    def idle(self, now: float) -> bool:
-        """Tell whether it remembers nothing that still matters."""
-        return not self.moments or not 0 <= now - self.moments[-1] < self.rate.per
+    def is_idle(self, now: float) -> bool:
+        """Tell whether no run in it is recent enough to count."""
+        return not self.times or not 0 <= now - self.times[-1] < self.rate.per
 
 
-limiters: Shelf[Limiter] = Shelf(WHERE, Limiter)
+limiters: SharedByName[Limiter] = SharedByName("RateLimit", Limiter)
 """All limiters by name."""

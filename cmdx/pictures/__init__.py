@@ -1,10 +1,10 @@
 """
-Pictures of workflows and chains, as text that other programs draw.
+Workflows and chains as mermaid, SVG and HTML.
 
-``mermaid``: a workflow as it is written, or a chain as it was run
-``timeline``: when everything in a chain happened, as plain values  ←
-``svg``: the timeline as a drawing
-``html``: the drawing and a table in one file that needs nothing else
+``timeline``: the rows, bars and lanes of a chain, without pixels  ←
+``svg``: the timeline as an SVG document
+``html``: the SVG and a table in one HTML file without external parts
+``mermaid``: the steps of a workflow, or the results of a chain, as a flowchart
 
 A picture shows names, times, statuses and reasons. It never shows inputs, the context,
 metadata or values.

@@ -1,8 +1,8 @@
 """
-A chain as one page that needs nothing else: the timeline, and a table to search in.
+A chain as one HTML page: the timeline, and a table that can be filtered.
 
-The page loads nothing, and forbids itself to. For long chains it stays small: reasons
-are cut shorter, and the drawing leaves them to the table.
+The page loads nothing; its content security policy forbids it. To keep the pages of
+long chains small, reasons are shortened, and only the table shows them.
 """
 
 from __future__ import annotations
@@ -10,25 +10,25 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cmdx.outcome import Status
-from cmdx.pictures.page import thrown_from, undone
-from cmdx.pictures.svg import drawn, headline
-from cmdx.pictures.theme import MARKS, MONOSPACE, SANS, style
+from cmdx.pictures.layout import conflict_text, origin_text, rollback_text
+from cmdx.pictures.svg import failed_rollbacks_text, headline, timeline_svg
+from cmdx.pictures.text import duration_text, escape, quantity, truncate
+from cmdx.pictures.theme import MARKS, MONOSPACE, SANS, style_sheet
 from cmdx.pictures.timeline import timeline
-from cmdx.pictures.words import counted, cut, duration, escaped
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from cmdx.chain import Chain
-    from cmdx.pictures.timeline import Row, Timeline
+    from cmdx.pictures.timeline import ResultRow, Timeline
 
-MANY = 2000
-"""With more rows than this, the drawing leaves reasons to the table."""
-ROOM_FOR_REASONS = 1_000_000
-"""Letters that all reasons together may take."""
+MANY_ROWS = 2000
+"""With more rows than this, only the table shows reasons."""
+MOST_REASON_LETTERS = 1_000_000
+"""The number of letters that all reasons together may have."""
 LONGEST_REASON = 400
 LONGEST_NAME = 80
-MOST_ATTEMPTS = 5
+MOST_ENDS = 5
 
 HEADINGS = "<th>task<th>status<th>reason<th>retries<th>duration<th>attempts"
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
@@ -70,7 +70,7 @@ COLOURS = (
     ".k td:nth-child(2),.skipped{color:skipped-text}",
     ".f td:nth-child(2),.failed{color:failed-text}",
 )
-STYLE = style("", SHAPES, COLOURS)
+STYLE = style_sheet("", SHAPES, COLOURS)
 LETTERS = {Status.SUCCESS: "s", Status.SKIPPED: "k", Status.FAILED: "f"}
 
 SCRIPT = """
@@ -97,39 +97,41 @@ if (form.text.value || [...form.status].some(box => !box.checked)) show();
 
 
 def chain_html(chain: Chain) -> str:
-    """Return *chain* as an HTML document that stands alone."""
+    """Return *chain* as an HTML document without external parts."""
     line = timeline(chain)
     parts = (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">',
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">',
         '<meta name="viewport" content="width=device-width">',
-        f"<title>{escaped(headline(line))}</title><style>{STYLE}</style></head><body>",
+        f"<title>{escape(headline(line))}</title><style>{STYLE}</style></head><body>",
         _header(line, chain.id),
         _form(line),
         '<div class="picture" tabindex="0">',
-        drawn(line, chain.id, brief=len(line.rows) > MANY),
+        timeline_svg(line, chain.id, brief=len(line.rows) > MANY_ROWS),
         "</div>",
         f"<div><table><thead><tr>{HEADINGS}</thead><tbody>",
-        *_rows(line),
+        *_table_rows(line),
         f"</tbody></table></div><script>{SCRIPT}</script></body></html>",
     )
     return "\n".join(parts)
 
 
 def _header(line: Timeline, name: str) -> str:
-    results = counted(len(line.rows), "result", "results")
-    retries = counted(sum(row.retries for row in line.rows), "retry", "retries")
+    results = quantity(len(line.rows), "result", "results")
+    retries = quantity(sum(row.retries for row in line.rows), "retry", "retries")
     counts = f"{results}, {retries}, chain {name}"
     if line.root is None:
         return f"<header><h1>Still running</h1><p>{counts}</p></header>"
     root = line.root
     mark = f'<span class="{root.status}">{MARKS[root.status]}</span>'
-    ended = f"{root.status} after {duration(root.bar.width)}"
-    why = escaped(cut(_reason(root), LONGEST_REASON))
+    ended = f"{root.status} after {duration_text(root.bar.width)}"
+    why = _reason_html(root, LONGEST_REASON)
+    rollbacks = failed_rollbacks_text(line)
     return (
-        f"<header><h1>{mark} {escaped(cut(root.name, LONGEST_NAME))}</h1>"
+        f"<header><h1>{mark} {escape(truncate(root.name, LONGEST_NAME))}</h1>"
         f"<p>{ended}, {counts}</p>"
-        f'{why and f"""<p class="{root.status}">{why}</p>"""}</header>'
+        f'{why and f"""<p class="{root.status}">{why}</p>"""}'
+        f'{rollbacks and f"""<p class="failed">{rollbacks}</p>"""}</header>'
     )
 
 
@@ -149,26 +151,31 @@ def _form(line: Timeline) -> str:
     )
 
 
-def _rows(line: Timeline) -> Iterator[str]:
-    reasons = ROOM_FOR_REASONS // max(len(line.rows), 1)
+def _table_rows(line: Timeline) -> Iterator[str]:
+    reasons = MOST_REASON_LETTERS // max(len(line.rows), 1)
     longest = min(reasons, LONGEST_REASON)
     for row in line.rows:
         yield (
             f"<tr class={LETTERS[row.status]}>"
-            f"<td>{escaped(cut(row.name, LONGEST_NAME))}"
-            f"<td>{row.status}<td>{escaped(cut(_reason(row), longest))}"
-            f"<td>{row.retries}<td>{duration(row.bar.width)}<td>{_attempts(row)}"
+            f"<td>{escape(truncate(row.name, LONGEST_NAME))}"
+            f"<td>{row.status}<td>{_reason_html(row, longest)}"
+            f"<td>{row.retries}<td>{duration_text(row.bar.width)}<td>{_attempts_text(row)}"
         )
 
 
-def _reason(row: Row) -> str:
-    return " · ".join(filter(None, (row.reason, thrown_from(row), undone(row))))
+def _reason_html(row: ResultRow, longest: int) -> str:
+    """Return why a task ended as it did; a long reason does not hide the rollback."""
+    why = " · ".join(filter(None, (row.reason, origin_text(row), conflict_text(row))))
+    rollback = escape(truncate(rollback_text(row), LONGEST_NAME))
+    if row.rollback_error is not None:
+        rollback = f'<span class="failed">{rollback}</span>'
+    return " · ".join(filter(None, (escape(truncate(why, longest)), rollback)))
 
 
-def _attempts(row: Row) -> str:
-    """Tell how each attempt ended, without what it said."""
-    ends = [each.error or row.status.value for each in row.ticks]
-    if len(ends) > MOST_ATTEMPTS:
-        between = counted(len(ends) - MOST_ATTEMPTS, "more", "more")
-        ends[MOST_ATTEMPTS - 1 : -1] = [between]
-    return escaped(", ".join(ends))
+def _attempts_text(row: ResultRow) -> str:
+    """Return how the attempts ended, without messages."""
+    ends = [tick.error or row.status.value for tick in row.ticks]
+    if len(ends) > MOST_ENDS:
+        between = quantity(len(ends) - MOST_ENDS, "more", "more")
+        ends[MOST_ENDS - 1 : -1] = [between]
+    return escape(", ".join(ends))

@@ -1,12 +1,12 @@
 """
 Workflows and chains as mermaid flowcharts.
 
-A workflow is drawn as it is written: steps in order, groups and nested workflows in
-frames, parallel steps between a fork and a join. A chain is drawn as it was run: who
-ran whom, coloured by what became of it.
+The chart of a workflow has its steps in order, groups and nested workflows in frames,
+and parallel steps between a fork and a join. The chart of a chain has its results,
+children below their parents, coloured by status. A result whose rollback failed is red.
 
-No text of the user's is ever an id, and whatever could mean something to mermaid, to
-Markdown or to HTML is written as a character code.
+Texts of the user are never ids. Characters with a meaning in mermaid, Markdown or HTML
+are written as character codes.
 """
 
 from __future__ import annotations
@@ -15,27 +15,31 @@ import re
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from cmdx.pictures.layout import conflict_text, rollback_text
+from cmdx.pictures.text import callable_name, class_name, one_line, quantity, truncate
 from cmdx.pictures.theme import MARKS
 from cmdx.pictures.timeline import timeline
-from cmdx.pictures.words import counted, cut, name_of, name_of_call, plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from cmdx.chain import Chain
-    from cmdx.pictures.timeline import Row
-    from cmdx.workflow import Group, Step, Workflow
+    from cmdx.pictures.timeline import ResultRow
+    from cmdx.workflow.steps import Group, Step
+    from cmdx.workflow.workflow import Workflow
 
-MEANINGFUL = re.compile(r"(?<![^\W_])[_-]|[_-](?![^\W_])|[^\w ,✓○✗→…\[\]-]")
-"""All but letters, digits, a few harmless signs, and ``_`` and ``-`` within words."""
+SPECIAL = re.compile(r"(?<![^\W_])[_-]|[_-](?![^\W_])|[^\w ,✓○✗→…\[\]-]")
+"""All but letters, digits, a few other characters, and ``_`` and ``-`` in words."""
 
-LONGEST_REASON = 120
+LONGEST_LABEL = 120
 
 DASHED = "stroke-dasharray:4 3"
+FAILED_COLOURS = "fill:#fde3e1,stroke:#d93a3a,color:#7a1414"
 STYLES = (
     "classDef success fill:#dff5e8,stroke:#2b9a66,color:#0f4a2d",
     f"classDef skipped fill:#fdf0d0,stroke:#d08700,color:#5c3a00,{DASHED}",
-    "classDef failed fill:#fde3e1,stroke:#d93a3a,color:#7a1414",
+    f"classDef failed {FAILED_COLOURS}",
+    f"classDef rollback_failed {FAILED_COLOURS},stroke-width:4px",
 )
 WORKFLOW_STYLES = (
     "classDef point fill:#8593a6,stroke:#8593a6,color:#8593a6",
@@ -46,119 +50,120 @@ WORKFLOW_STYLES = (
 def workflow_mermaid(workflow: type[Workflow[Any]]) -> str:
     """Return the steps of *workflow* as a mermaid flowchart."""
     chart = Chart()
-    start = chart.node("([", name_of(workflow), "])")
-    parts = [_drawn(chart, each) for each in workflow._group_.steps]
-    end = chart.point("(((", ")))")
-    chart.link(Part(start), *parts, Part(end))
+    start = chart.add_node("([", class_name(workflow), "])")
+    parts = [_draw_part(chart, part) for part in workflow._cmdx_.group.steps]
+    end = chart.add_point("(((", ")))")
+    chart.link(ChartPart(start), *parts, ChartPart(end))
     return chart.text(WORKFLOW_STYLES)
 
 
 def chain_mermaid(chain: Chain) -> str:
-    """Return who ran whom in *chain* as a mermaid flowchart, coloured by status."""
+    """Return the results of *chain* as a mermaid flowchart, coloured by status."""
     chart = Chart()
     rows = timeline(chain).rows
     for row in rows:
         opening, closing = ('[["', '"]]') if row.workflow else ('["', '"]')
-        label = "<br/>".join(map(safe, _told(row)))
-        chart.shape(opening + label + closing, str(row.status))
+        label = "<br/>".join(map(label_text, _label_lines(row)))
+        rollback_failed = row.rollback_error is not None
+        style = "rollback_failed" if rollback_failed else row.status.value
+        chart.add_shape(opening + label + closing, style)
     for number, row in enumerate(rows):
         if row.parent is not None:
             passed_on = rows[row.parent].origin == number
-            chart.line(f"n{row.parent} {'==>' if passed_on else '-->'} n{number}")
+            chart.add_line(f"n{row.parent} {'==>' if passed_on else '-->'} n{number}")
     for number, row in enumerate(rows):
         if row.origin is not None and rows[row.origin].parent != number:
-            chart.line(f'n{number} -. "thrown from" .-> n{row.origin}')
+            chart.add_line(f'n{number} -. "thrown from" .-> n{row.origin}')
     return chart.text(STYLES)
 
 
-def _told(row: Row) -> Iterable[str]:
+def _label_lines(row: ResultRow) -> Iterable[str]:
     yield f"{MARKS[row.status]} {row.name}"
     if row.retries:
-        yield counted(row.retries, "retry", "retries")
+        yield quantity(row.retries, "retry", "retries")
     if row.reason and not row.thrown:
-        yield cut(row.reason, LONGEST_REASON)
-    if row.rolled_back:
-        yield "rolled back"
+        yield truncate(row.reason, LONGEST_LABEL)
+    yield from filter(None, (rollback_text(row), conflict_text(row)))
 
 
-def safe(text: str) -> str:
-    """Return *text* as it can stand in any label, whatever it says."""
-    return MEANINGFUL.sub(lambda found: f"#{ord(found[0])};", plain(text))
+def label_text(text: str) -> str:
+    """Return *text* escaped for use in a label."""
+    return SPECIAL.sub(lambda found: f"#{ord(found[0])};", one_line(text))
 
 
 # -- the steps of a workflow ---------------------------------------------------------
 
 
-class Part(NamedTuple):
-    """What was drawn for a step or a group."""
+class ChartPart(NamedTuple):
+    """The node or frame of a step or a group."""
 
     name: str
     given: tuple[str, ...] = ()
-    """What the line to it says."""
+    """The label of the line to it."""
     taken: tuple[str, ...] = ()
-    """What the line from it says."""
+    """The label of the line from it."""
 
 
-def _drawn(chart: Chart, each: Step | Group) -> Part:
-    from cmdx.workflow import Group, Inner
+def _draw_part(chart: Chart, part: Step | Group) -> ChartPart:
+    from cmdx.workflow.steps import Group
 
-    if not isinstance(each, Group) and issubclass(each.task, Inner):
-        each = each.task._group_.steps[0]  # a group that runs beside others
-    if isinstance(each, Group):
-        return _group(chart, each)
-    return _step(chart, each)
+    if not isinstance(part, Group) and part.task._cmdx_.is_inner:
+        part = part.task._cmdx_.group.steps[0]  # a group that runs beside others
+    if isinstance(part, Group):
+        return _draw_group(chart, part)
+    return _draw_step(chart, part)
 
 
-def _step(chart: Chart, step: Step) -> Part:
+def _draw_step(chart: Chart, step: Step) -> ChartPart:
     given = tuple(f"{key} → {name}" for name, key in step.map.items())
     taken = () if step.into is None else (f"→ {step.into}",)
     tolerated = step.on_failure == "continue"
-    inner: Group | None = getattr(step.task, "_group_", None)
+    inner: Group | None = getattr(step.task._cmdx_, "group", None)
     style = "tolerated" if tolerated else ""
-    label = f"{name_of(step.task)}, may fail" if tolerated else name_of(step.task)
+    label = f"{class_name(step.task)}, may fail" if tolerated else class_name(step.task)
     if inner is None or not inner.steps:
-        node = chart.node("[", label, "]", style)
-        return Part(node, given, taken)
-    frame = chart.frame(label)
-    chart.link(*[_drawn(chart, each) for each in inner.steps])
-    chart.close()
+        node = chart.add_node("[", label, "]", style)
+        return ChartPart(node, given, taken)
+    frame = chart.open_frame(label)
+    chart.link(*[_draw_part(chart, part) for part in inner.steps])
+    chart.close_frame()
     if tolerated:
-        chart.line(f"style {frame} {DASHED}")
-    return Part(frame, given, taken)
+        chart.add_line(f"style {frame} {DASHED}")
+    return ChartPart(frame, given, taken)
 
 
-def _group(chart: Chart, group: Group) -> Part:
-    frame = chart.frame(", ".join(_group_words(group)))
+def _draw_group(chart: Chart, group: Group) -> ChartPart:
+    frame = chart.open_frame(", ".join(_group_label(group)))
     if group.parallel:
-        _side_by_side(chart, group)
+        _draw_parallel(chart, group)
     else:
-        chart.link(*[_drawn(chart, each) for each in group.steps])
-    chart.close()
-    return Part(frame)
+        chart.link(*[_draw_part(chart, part) for part in group.steps])
+    chart.close_frame()
+    return ChartPart(frame)
 
 
-def _group_words(group: Group) -> Iterable[str]:
+def _group_label(group: Group) -> Iterable[str]:
     yield "parallel" if group.parallel else "group"
     if group.if_ is not None and group.if_ is not True:
-        yield f"if {name_of_call(group.if_)}"
+        yield f"if {callable_name(group.if_)}"
     if group.unless is not None and group.unless is not False:
-        yield f"unless {name_of_call(group.unless)}"
+        yield f"unless {callable_name(group.unless)}"
     if group.continue_on_failure:
         yield "continue on failure"
     if group.workers is not None:
-        yield counted(group.workers, "worker", "workers")
+        yield quantity(group.workers, "worker", "workers")
     if group.executor is not None:
-        yield f"executor {name_of_call(group.executor)}"
+        yield f"executor {callable_name(group.executor)}"
     if group.parallel and group.merge != "last":
-        yield f"merge {name_of_call(group.merge)}"
+        yield f"merge {callable_name(group.merge)}"
 
 
-def _side_by_side(chart: Chart, group: Group) -> None:
-    fork = chart.point("((", "))")
-    parts = [_drawn(chart, each) for each in group.steps]
-    join = chart.point("((", "))")
+def _draw_parallel(chart: Chart, group: Group) -> None:
+    fork = chart.add_point("((", "))")
+    parts = [_draw_part(chart, part) for part in group.steps]
+    join = chart.add_point("((", "))")
     for part in parts:
-        chart.link(Part(fork), part, Part(join))
+        chart.link(ChartPart(fork), part, ChartPart(join))
 
 
 # -- the chart -----------------------------------------------------------------------
@@ -172,48 +177,48 @@ class Chart:
         self.count = 0
         self.depth = 1
 
-    def line(self, text: str) -> None:
-        """Write a line, as deep as the frame it is in."""
+    def add_line(self, text: str) -> None:
+        """Add a line, indented like its frame."""
         self.lines.append("    " * self.depth + text)
 
-    def shape(self, body: str, style: str = "") -> str:
-        """Write a node and return its id."""
+    def add_shape(self, body: str, style: str = "") -> str:
+        """Add a node and return its id."""
         name = f"n{self.count}"
         self.count += 1
-        self.line(f"{name}{body}:::{style}" if style else f"{name}{body}")
+        self.add_line(f"{name}{body}:::{style}" if style else f"{name}{body}")
         return name
 
-    def node(self, opening: str, label: str, closing: str, style: str = "") -> str:
-        """Write a node with a label and return its id."""
-        return self.shape(f'{opening}"{safe(label)}"{closing}', style)
+    def add_node(self, opening: str, label: str, closing: str, style: str = "") -> str:
+        """Add a node with a label and return its id."""
+        return self.add_shape(f'{opening}"{label_text(label)}"{closing}', style)
 
-    def point(self, opening: str, closing: str) -> str:
-        """Write a node that says nothing and return its id."""
-        return self.shape(f'{opening}" "{closing}', "point")
+    def add_point(self, opening: str, closing: str) -> str:
+        """Add a node without a label and return its id."""
+        return self.add_shape(f'{opening}" "{closing}', "point")
 
-    def frame(self, label: str) -> str:
-        """Open a frame around what is written next."""
+    def open_frame(self, label: str) -> str:
+        """Open a frame around what is added next."""
         name = f"g{self.count}"
         self.count += 1
-        self.line(f'subgraph {name}["{safe(label)}"]')
+        self.add_line(f'subgraph {name}["{label_text(label)}"]')
         self.depth += 1
-        self.line("direction TB")
+        self.add_line("direction TB")
         return name
 
-    def close(self) -> None:
-        """Close the frame opened last."""
+    def close_frame(self) -> None:
+        """Close the frame that was opened last."""
         self.depth -= 1
-        self.line("end")
+        self.add_line("end")
 
-    def link(self, *parts: Part) -> None:
-        """Write the lines from each part to the next."""
+    def link(self, *parts: ChartPart) -> None:
+        """Add the lines from each part to the next."""
         for before, after in pairwise(parts):
-            words = "<br/>".join(map(safe, before.taken + after.given))
+            words = "<br/>".join(map(label_text, before.taken + after.given))
             label = f'|"{words}"|' if words else ""
-            self.line(f"{before.name} -->{label} {after.name}")
+            self.add_line(f"{before.name} -->{label} {after.name}")
 
     def text(self, styles: Sequence[str]) -> str:
         """Return the whole flowchart."""
         for style in styles:
-            self.line(style)
+            self.add_line(style)
         return "\n".join(self.lines) + "\n"

@@ -1,7 +1,7 @@
 """
-The colours of the pictures, for light and dark.
+The colours of the pictures, for light and dark themes.
 
-Text stands out from what it is written on by 4.5 : 1 or more, bars by 3 : 1.
+The contrast of text to its background is at least 4.5 : 1, that of bars 3 : 1.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cmdx.outcome import Status
+from cmdx.report import UNICODE_MARKS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -52,34 +53,37 @@ DARK = {
 MONOSPACE = "ui-monospace,SFMono-Regular,Menlo,Consolas,'DejaVu Sans Mono',monospace"
 SANS = "system-ui,-apple-system,'Segoe UI',Roboto,'DejaVu Sans',sans-serif"
 
-MARKS = {Status.SUCCESS: "✓", Status.SKIPPED: "○", Status.FAILED: "✗"}
+MARKS = {status: getattr(UNICODE_MARKS, status.value) for status in Status}
 
 
-def style(scope: str, shapes: Iterable[str], colours: Iterable[str]) -> str:
+def style_sheet(scope: str, shapes: Iterable[str], colours: Iterable[str]) -> str:
     """
-    Return a style sheet for light and dark whose rules hold inside *scope* only.
+    Return a style sheet for light and dark themes with rules inside *scope* only.
 
-    In *colours*, ``selector{property:name}``, names are those of the colours above.
-    They are written out, because not every program that draws SVG knows variables.
+    The rules in *colours*, ``selector{property:name}``, use the names of the colours
+    above. They are replaced here, because not every SVG viewer supports variables.
     """
     colours = tuple(colours)
-    light = "".join(_coloured(scope, rule, LIGHT) for rule in colours)
-    dark = "".join(_coloured(scope, rule, DARK) for rule in colours)
-    lasting = "".join(_scoped(scope, rule) for rule in shapes)
-    return f"{lasting}{light}@media(prefers-color-scheme:dark){{{dark}}}"
+    light = "".join(_rule_with_colours(scope, rule, LIGHT) for rule in colours)
+    dark = "".join(_rule_with_colours(scope, rule, DARK) for rule in colours)
+    common = "".join(_rule_in_scope(scope, rule) for rule in shapes)
+    return f"{common}{light}@media(prefers-color-scheme:dark){{{dark}}}"
 
 
-def _coloured(scope: str, rule: str, theme: dict[str, str]) -> str:
-    selector, _, body = _scoped(scope, rule).rstrip("}").partition("{")
-    pairs = (each.partition(":") for each in body.split(";"))
-    return f"{selector}{{{';'.join(f'{name}:{theme[key]}' for name, _, key in pairs)}}}"
+def _rule_with_colours(scope: str, rule: str, theme: dict[str, str]) -> str:
+    selector, _, body = _rule_in_scope(scope, rule).rstrip("}").partition("{")
+    declarations = (declaration.partition(":") for declaration in body.split(";"))
+    coloured = (f"{name}:{theme[key]}" for name, _, key in declarations)
+    return f"{selector}{{{';'.join(coloured)}}}"
 
 
-def _scoped(scope: str, rule: str) -> str:
+def _rule_in_scope(scope: str, rule: str) -> str:
     """Put *scope* before each selector; ``&`` stands for the scope itself."""
     selectors, brace, body = rule.partition("{")
     scoped = (
-        scope + each[1:] if each.startswith("&") else f"{scope} {each}".lstrip()
-        for each in selectors.split(",")
+        scope + selector[1:]
+        if selector.startswith("&")
+        else f"{scope} {selector}".lstrip()
+        for selector in selectors.split(",")
     )
     return ",".join(scoped) + brace + body

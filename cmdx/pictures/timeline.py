@@ -1,12 +1,12 @@
 """
-When everything in a chain happened, as plain values.
+The timeline of a chain: rows, bars and lanes, without pixels.
 
-1. results are put under their parents, in the order they started   ``_in_tree_order``
-2. each becomes a row: a bar, ticks for attempts, pauses between    ``_row``
-3. siblings that ran at the same time are given lanes               ``_in_lanes``
+1. ``_places``: results are put below their parents, in order of their start
+2. ``_result_row``: each becomes a row with a bar, ticks for attempts, and pauses
+3. ``_assign_lanes``: siblings that ran at the same time get different lanes
 
 All times are seconds from the start of the root, or of the earliest result while the
-root still runs. Nothing here knows about pixels.
+root still runs.
 """
 
 from __future__ import annotations
@@ -15,27 +15,28 @@ from heapq import heappop, heappush
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from cmdx.pictures.words import name_of, plain
+from cmdx.pictures.text import class_name, one_line
+from cmdx.report import monotonic_start, tree_order
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from cmdx.outcome import Status
-    from cmdx.result import Attempt, Result
+    from cmdx.outcome import Attempt, Status
+    from cmdx.result import Result
 
 ROUNDING = 1e-9
-"""Seconds; times that differ by less are the same but for the arithmetic."""
+"""Seconds; times that differ by less count as equal."""
 
 
 class Span(NamedTuple):
-    """A stretch of time."""
+    """A part of the time."""
 
     start: float
     width: float
 
     @property
     def end(self) -> float:
-        """When it is over."""
+        """The end of the span."""
         return self.start + self.width
 
 
@@ -44,11 +45,11 @@ class Tick(NamedTuple):
 
     span: Span
     error: str | None
-    """The class of what it raised; the message may tell too much."""
+    """The class of the exception; its message could show values."""
 
 
-class Row(NamedTuple):
-    """One result: where it stands in the tree, when it ran, what became of it."""
+class ResultRow(NamedTuple):
+    """The row of a result: its place in the tree, its times, its outcome."""
 
     name: str
     workflow: bool
@@ -60,17 +61,19 @@ class Row(NamedTuple):
     pauses: tuple[Span, ...]
     depth: int
     parent: int | None
-    """The row of the parent, if it is in the picture."""
+    """The number of the row of the parent, if it is in the picture."""
     last: int
-    """The last row below this one; its own when there is none."""
+    """The number of the last row below this one; its own number if there is none."""
     lane: int
-    """Which of the lanes of its siblings it took; 0 when it ran alone."""
+    """The lane among its siblings; 0 if it ran alone."""
     thrown: bool
     origin: int | None
-    """The row the failure was thrown from, if it is in the picture."""
+    """The number of the row that the failure was thrown from, if in the picture."""
     origin_name: str | None
     rolled_back: bool
     rollback_error: str | None
+    conflicts: tuple[str, ...]
+    """The keys that parallel steps wrote with different values."""
 
 
 class Lanes(NamedTuple):
@@ -78,23 +81,23 @@ class Lanes(NamedTuple):
 
     first: int
     last: int
-    """The rows they and everything below them take."""
+    """The number of the last row of the siblings and everything below them."""
     span: Span
     at_once: int
-    """How many there were at most."""
+    """The highest number of siblings at the same time."""
 
 
 class Timeline(NamedTuple):
-    """The rows of a chain in the order of its tree."""
+    """The rows of a chain in tree order."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[ResultRow, ...]
     lanes: tuple[Lanes, ...]
     duration: float
-    root: Row | None
+    root: ResultRow | None
     """The row of the root; None while it still runs."""
 
-    def clipped(self, most: int) -> Timeline:
-        """Return the first *most* rows, and what is left of the rest."""
+    def first_rows(self, most: int) -> Timeline:
+        """Return the timeline with at most *most* rows."""
         rows = tuple(
             row._replace(
                 last=min(row.last, most - 1),
@@ -103,15 +106,15 @@ class Timeline(NamedTuple):
             for row in self.rows[:most]
         )
         lanes = tuple(
-            each._replace(last=min(each.last, most - 1))
-            for each in self.lanes
-            if each.first < most
+            lanes._replace(last=min(lanes.last, most - 1))
+            for lanes in self.lanes
+            if lanes.first < most
         )
         return self._replace(rows=rows, lanes=lanes)
 
 
 class Place(NamedTuple):
-    """Where a result stands in the tree."""
+    """The place of a result in the tree."""
 
     result: Result[Any]
     depth: int
@@ -119,21 +122,21 @@ class Place(NamedTuple):
 
 
 def timeline(results: Iterable[Result[Any]]) -> Timeline:
-    """Return when everything in *results* happened."""
+    """Return the timeline of *results*."""
     results = tuple(results)
     if not results:
         return Timeline((), (), 0.0, None)
-    places = _in_tree_order(results)
-    zero = min(started(result) for result in results)
+    places = _places(results)
+    zero = min(monotonic_start(result) for result in results)
     bars = [
-        Span(started(place.result) - zero, max(place.result.duration, 0.0))
+        Span(monotonic_start(place.result) - zero, max(place.result.duration, 0.0))
         for place in places
     ]
-    last = _last_below(places)
-    numbers, lanes = _in_lanes(places, bars, last)
+    last = _last_rows_below(places)
+    numbers, lanes = _assign_lanes(places, bars, last)
     index = {place.result.tid: number for number, place in enumerate(places)}
     rows = tuple(
-        _row(place, bars[number], last[number], numbers[number], index)
+        _result_row(place, bars[number], last[number], numbers[number], index)
         for number, place in enumerate(places)
     )
     ended = zip(places, rows, strict=True)
@@ -141,31 +144,18 @@ def timeline(results: Iterable[Result[Any]]) -> Timeline:
     return Timeline(rows, lanes, max(bar.end for bar in bars), root)
 
 
-def started(result: Result[Any]) -> float:
-    """Return when *result* began, in the seconds of its clock."""
-    return result._record.task._started_
-
-
-def _in_tree_order(results: Sequence[Result[Any]]) -> list[Place]:
-    """Put children under their parents, in order of start."""
-    children: dict[str | None, list[Result[Any]]] = {}
-    known = {result.tid for result in results}
-    for result in sorted(results, key=started):
-        parent = result.parent_tid if result.parent_tid in known else None
-        children.setdefault(parent, []).append(result)
-
+def _places(results: Sequence[Result[Any]]) -> list[Place]:
+    """Return the places of *results* in tree order."""
     places: list[Place] = []
-    stack = [Place(result, 0, None) for result in reversed(children.get(None, []))]
-    while stack:
-        place = stack.pop()
-        number = len(places)
-        places.append(place)
-        below = children.get(place.result.tid, ())
-        stack += [Place(child, place.depth + 1, number) for child in reversed(below)]
+    parents: list[int] = []  # the rows from the root down to the current one
+    for number, (depth, _, result) in enumerate(tree_order(results)):
+        del parents[depth:]
+        places.append(Place(result, depth, parents[-1] if parents else None))
+        parents.append(number)
     return places
 
 
-def _last_below(places: Sequence[Place]) -> list[int]:
+def _last_rows_below(places: Sequence[Place]) -> list[int]:
     last = list(range(len(places)))
     for number in range(len(places) - 1, -1, -1):
         parent = places[number].parent
@@ -174,44 +164,47 @@ def _last_below(places: Sequence[Place]) -> list[int]:
     return last
 
 
-def _row(place: Place, bar: Span, last: int, lane: int, index: dict[str, int]) -> Row:
+def _result_row(
+    place: Place, bar: Span, last: int, lane: int, index: dict[str, int]
+) -> ResultRow:
     result = place.result
     attempts = result.attempts
     origin = result.origin
-    undone = result.rollback_error
-    return Row(
-        name_of(result.task),
+    rollback_error = result.rollback_error
+    return ResultRow(
+        class_name(result.task),
         result.type == "Workflow",
         result.status,
-        None if result.reason is None else plain(result.reason),
+        None if result.reason is None else one_line(result.reason),
         result.retries,
         bar,
-        _ticks(bar.start, attempts),
-        _pauses(bar.start, attempts),
+        _attempt_ticks(bar.start, attempts),
+        _pause_spans(bar.start, attempts),
         place.depth,
         place.parent,
         last,
         lane,
         result.is_thrown_failure,
         None if origin is None else index.get(origin.tid),
-        None if origin is None else name_of(origin.task),
+        None if origin is None else class_name(origin.task),
         result.rolled_back,
-        None if undone is None else name_of(type(undone)),
+        None if rollback_error is None else class_name(type(rollback_error)),
+        tuple(one_line(conflict.key) for conflict in result.conflicts),
     )
 
 
-def _ticks(start: float, attempts: Sequence[Attempt]) -> tuple[Tick, ...]:
+def _attempt_ticks(start: float, attempts: Sequence[Attempt]) -> tuple[Tick, ...]:
     return tuple(
         Tick(
-            Span(start + each.start, each.duration),
-            None if each.error is None else name_of(type(each.error)),
+            Span(start + attempt.start, attempt.duration),
+            None if attempt.error is None else class_name(type(attempt.error)),
         )
-        for each in attempts
+        for attempt in attempts
     )
 
 
-def _pauses(start: float, attempts: Sequence[Attempt]) -> tuple[Span, ...]:
-    """Return what lies between attempts: what was waited, not what was decided."""
+def _pause_spans(start: float, attempts: Sequence[Attempt]) -> tuple[Span, ...]:
+    """Return the pauses as they were, which may be longer than was decided."""
     pauses = []
     for before, after in pairwise(attempts):
         end = before.start + before.duration
@@ -223,27 +216,27 @@ def _pauses(start: float, attempts: Sequence[Attempt]) -> tuple[Span, ...]:
 # -- lanes ---------------------------------------------------------------------------
 
 
-def _in_lanes(
+def _assign_lanes(
     places: Sequence[Place], bars: Sequence[Span], last: Sequence[int]
 ) -> tuple[list[int], tuple[Lanes, ...]]:
-    """Give each row the first lane that is free, and gather rows that overlap."""
+    """Return the lane of each row, and the groups of siblings that overlap."""
     siblings: dict[int | None, list[int]] = {}
     for number, place in enumerate(places):
         siblings.setdefault(place.parent, []).append(number)
     numbers = [0] * len(places)
-    gathered = []
+    groups = []
     for family in siblings.values():
-        for together in _overlapping(family, bars):
+        for together in _overlapping_groups(family, bars):
             at_once = _take_lanes(together, bars, numbers)
             start = bars[together[0]].start
             end = max(bars[number].end for number in together)
             rows = together[0], last[together[-1]]
-            gathered.append(Lanes(*rows, Span(start, end - start), at_once))
-    return numbers, tuple(sorted(gathered))
+            groups.append(Lanes(*rows, Span(start, end - start), at_once))
+    return numbers, tuple(sorted(groups))
 
 
-def _overlapping(family: Sequence[int], bars: Sequence[Span]) -> list[list[int]]:
-    """Split siblings, in order of start, where nobody runs; keep what is no single."""
+def _overlapping_groups(family: Sequence[int], bars: Sequence[Span]) -> list[list[int]]:
+    """Split siblings into groups that overlap in time, and drop groups of one."""
     groups: list[list[int]] = []
     busy_until = float("-inf")
     for number in family:
@@ -257,7 +250,7 @@ def _overlapping(family: Sequence[int], bars: Sequence[Span]) -> list[list[int]]
 def _take_lanes(
     together: Sequence[int], bars: Sequence[Span], numbers: list[int]
 ) -> int:
-    """Note the lane of each row in *numbers*; return how many lanes there are."""
+    """Write the lane of each row into *numbers*; return how many lanes there are."""
     free: list[int] = []
     taken: list[tuple[float, int]] = []
     count = 0

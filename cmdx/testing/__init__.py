@@ -1,21 +1,21 @@
 """
-Help for those who test their tasks.
+Tools for testing tasks.
 
-``instant``     time that passes only in pauses, so nothing is waited for
-``recorded``    the signals that were sent, and the results there were
-``stub``        an outcome in the place of a run
-``assert_…``    results looked at as a whole, with a readable difference
+``instant``: virtual time, so that retries do not wait
+``recorded``: the signals and results of a block
+``stub``: a given outcome instead of a run
+``assert_…``: assertions about a result, with a readable difference
 
-Each is seen by this thread or coroutine alone, and by what inherits its context.
-With pytest the first three are fixtures as well, without an import.
+They affect only this thread or coroutine, and those that inherit its context. With
+pytest the first three are also fixtures, which need no import.
 """
 
 from __future__ import annotations
 
 from cmdx.testing.assertions import assert_failed, assert_skipped, assert_success
+from cmdx.testing.clock import InstantClock, instant
 from cmdx.testing.recording import Recording, Sent, recorded
 from cmdx.testing.stubs import Stub, stub
-from cmdx.testing.virtual import InstantClock, instant
 
 __all__ = [
     "InstantClock",

@@ -1,8 +1,8 @@
 """
-Results looked at as a whole.
+Assertions about results.
 
-``assert_failed(result, cause=TimeoutError, retries=3)`` returns the result, or shows
-what was expected beside what was found, with the attempts and the chain.
+``assert_failed(result, cause=TimeoutError, retries=3)`` returns the result, or raises
+an ``AssertionError`` that shows expected and found values, attempts and chain.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 from cmdx.exceptions import did_you_mean
 from cmdx.outcome import Status
-from cmdx.result import Result, described
+from cmdx.report import error_line
+from cmdx.result import Result
+from cmdx.values import whole_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,10 +24,10 @@ if TYPE_CHECKING:
 
 V = TypeVar("V")
 
-WIDTH = 9
-MOST_ATTEMPTS = 12
+LABEL_WIDTH = 9
+MOST_ATTEMPT_LINES = 12
 SHOWN_WITH_ATTEMPTS = {"retries", "stopped"}
-SAID = {
+STATUS_TEXTS = {
     Status.SUCCESS: "succeeded",
     Status.SKIPPED: "was skipped",
     Status.FAILED: "failed",
@@ -36,11 +38,11 @@ class Expected(TypedDict, total=False):
     """What can be expected of every result."""
 
     reason: str | re.Pattern[str] | None
-    """The whole reason, or a pattern that is found in it."""
+    """The whole reason, or a pattern to search for."""
     errors: Mapping[str, Sequence[str]]
-    """The messages by key, all of them."""
+    """All messages by key."""
     metadata: Mapping[str, Any]
-    """What is among the metadata."""
+    """Some of the metadata."""
     retries: int
     stopped: str | None
 
@@ -55,49 +57,81 @@ class ExpectedOfFailure(Expected, total=False):
     """What can be expected of a failure."""
 
     cause: BaseException | type[BaseException] | None
-    """The very exception, or the class of it."""
+    """The same exception, or its class."""
 
 
 def assert_success(
     result: Result[V], /, **expected: Unpack[ExpectedOfSuccess]
 ) -> Result[V]:
-    """Return *result* if it is a success, and as expected."""
+    """
+    Return *result* if it is a success with the expected attributes.
+
+    Args:
+        result: The result to check.
+        value: An equal value.
+        reason: The same text, or a compiled pattern to search for.
+        errors: The same messages by key.
+        metadata: Items that the metadata must have.
+        retries: The number of retries.
+        stopped: Why there was no further attempt.
+    """
     __tracebackhide__ = True
-    return _checked(result, Status.SUCCESS, ExpectedOfSuccess, expected)
+    return _check_result(result, Status.SUCCESS, ExpectedOfSuccess, expected)
 
 
 def assert_skipped(result: Result[V], /, **expected: Unpack[Expected]) -> Result[V]:
-    """Return *result* if it is a skip, and as expected."""
+    """
+    Return *result* if it is a skip with the expected attributes.
+
+    Args:
+        result: The result to check.
+        reason: The same text, or a compiled pattern to search for.
+        errors: The same messages by key.
+        metadata: Items that the metadata must have.
+        retries: The number of retries.
+        stopped: Why there was no further attempt.
+    """
     __tracebackhide__ = True
-    return _checked(result, Status.SKIPPED, Expected, expected)
+    return _check_result(result, Status.SKIPPED, Expected, expected)
 
 
 def assert_failed(
     result: Result[V], /, **expected: Unpack[ExpectedOfFailure]
 ) -> Result[V]:
-    """Return *result* if it is a failure, and as expected."""
+    """
+    Return *result* if it is a failure with the expected attributes.
+
+    Args:
+        result: The result to check.
+        cause: The same exception, a class that it is an instance of, or None.
+        reason: The same text, or a compiled pattern to search for.
+        errors: The same messages by key.
+        metadata: Items that the metadata must have.
+        retries: The number of retries.
+        stopped: Why there was no further attempt.
+    """
     __tracebackhide__ = True
-    return _checked(result, Status.FAILED, ExpectedOfFailure, expected)
+    return _check_result(result, Status.FAILED, ExpectedOfFailure, expected)
 
 
-def _checked(
+def _check_result(
     result: Result[V], status: Status, known: type[Any], expected: Mapping[str, Any]
 ) -> Result[V]:
     __tracebackhide__ = True
     if not isinstance(result, Result):
         message = (
-            f"this looks at a result, got {result!r}. "
-            "Give it what execute returns, or what awaiting aexecute returns."
+            f"expected a Result, got {result!r}. "
+            "Pass what execute returns, or what awaiting aexecute returns."
         )
         raise TypeError(message)
     _check_names(status, known, expected)
     wanted = {"status": status, **expected}
-    differing = [name for name in wanted if not _fits(result, name, wanted[name])]
+    differing = [name for name in wanted if not _matches(result, name, wanted[name])]
     if not differing:
         return result
     failure = result.caused_failure
     cause = None if failure is None else failure.cause
-    raise AssertionError(_shown(result, wanted, differing)) from cause
+    raise AssertionError(_failure_message(result, wanted, differing)) from cause
 
 
 def _check_names(status: Status, known: Any, expected: Mapping[str, Any]) -> None:
@@ -105,9 +139,9 @@ def _check_names(status: Status, known: Any, expected: Mapping[str, Any]) -> Non
     for name in expected:
         if name not in names:
             message = (
-                f"nothing called {name!r} can be expected of a run that "
-                f"{SAID[status]}{did_you_mean(name, names)} "
-                f"Known are {', '.join(names)}."
+                f"unexpected keyword {name!r} for a run that "
+                f"{STATUS_TEXTS[status]}{did_you_mean(name, names)} "
+                f"Valid keywords: {', '.join(names)}."
             )
             raise TypeError(message)
 
@@ -115,10 +149,10 @@ def _check_names(status: Status, known: Any, expected: Mapping[str, Any]) -> Non
 # -- comparing -----------------------------------------------------------------------
 
 
-def _fits(result: Result[Any], name: str, expected: Any) -> bool:
+def _matches(result: Result[Any], name: str, expected: Any) -> bool:
     if name == "value" and not result.success:
         return False
-    found = FOUND[name](result)
+    found = READERS[name](result)
     if name == "reason":
         return _is_reason(found, expected)
     if name == "cause":
@@ -142,7 +176,7 @@ def _is_cause(found: BaseException | None, expected: Any) -> bool:
     return found is expected
 
 
-FOUND: dict[str, Callable[[Result[Any]], Any]] = {
+READERS: dict[str, Callable[[Result[Any]], Any]] = {
     "status": lambda result: result.status,
     "value": lambda result: result.value_or(None),
     "reason": lambda result: result.reason,
@@ -156,66 +190,67 @@ FOUND: dict[str, Callable[[Result[Any]], Any]] = {
 # -- showing -------------------------------------------------------------------------
 
 
-def _shown(
+def _failure_message(
     result: Result[Any], expected: Mapping[str, Any], differing: Sequence[str]
 ) -> str:
-    """Show what was expected (-) beside what was found (+), and the rest of it."""
-    name, said = result.task.__qualname__, SAID[result.status]
+    """Return the expected (-) and found (+) values, and the rest of the result."""
+    name, ended = result.task.__qualname__, STATUS_TEXTS[result.status]
     status = expected["status"]
     if status is result.status:
-        head = f"{name} {said}, but not as expected"
+        head = f"{name} {ended}, but not as expected"
     else:
-        head = f"{name} {said}, but it should have {_should(status)}"
+        head = f"{name} {ended}, but it should have {_expected_text(status)}"
     lines = [head, ""]
-    for each, look in FOUND.items():
-        if each in differing:
-            lines += _compared(result, each, expected[each])
-        elif each not in SHOWN_WITH_ATTEMPTS and not _is_empty(look(result)):
-            lines += _row(" ", each, _said(each, look(result)))
-    lines += _row(" ", "attempts", "\n".join(_attempts(result)))
-    lines += _row(" ", "chain", result.chain.tree())
+    for attribute, read in READERS.items():
+        if attribute in differing:
+            lines += _difference_lines(result, attribute, expected[attribute])
+        elif attribute not in SHOWN_WITH_ATTEMPTS and not _is_empty(read(result)):
+            text = _value_text(attribute, read(result))
+            lines += _labelled_lines(" ", attribute, text)
+    lines += _labelled_lines(" ", "attempts", "\n".join(_attempt_lines(result)))
+    lines += _labelled_lines(" ", "chain", result.chain.tree())
     return "\n".join(lines)
 
 
-def _should(status: Status) -> str:
-    return SAID[status].replace("was", "been")
+def _expected_text(status: Status) -> str:
+    return STATUS_TEXTS[status].replace("was", "been")
 
 
 def _is_empty(found: Any) -> bool:
     return found is None or (type(found) is dict and not found)
 
 
-def _row(mark: str, name: str, text: str) -> list[str]:
+def _labelled_lines(mark: str, name: str, text: str) -> list[str]:
     first, *others = text.splitlines() or [""]
-    indent = " " * WIDTH
+    indent = " " * LABEL_WIDTH
     return [
-        f"{mark} {name:<{WIDTH}} {first}",
+        f"{mark} {name:<{LABEL_WIDTH}} {first}",
         *(f"{mark} {indent} {line}" for line in others),
     ]
 
 
-def _compared(result: Result[Any], name: str, expected: Any) -> list[str]:
-    found = FOUND[name](result)
-    before, after = _said(name, expected), _said(name, found)
+def _difference_lines(result: Result[Any], name: str, expected: Any) -> list[str]:
+    found = READERS[name](result)
+    before, after = _value_text(name, expected), _value_text(name, found)
     if name == "value" and not result.success:
         after = "(no value)"
     if before == after:  # they look the same
         before += f" ({type(expected).__qualname__}, {id(expected):#x})"
         after += f" ({type(found).__qualname__}, {id(found):#x})"
     if "\n" not in before + after:
-        return [*_row("-", name, before), *_row("+", name, after)]
+        return [*_labelled_lines("-", name, before), *_labelled_lines("+", name, after)]
     names = iter([name])
     lines = difflib.ndiff(before.splitlines(), after.splitlines())
     return [
-        f"{line[0]} {next(names, ''):<{WIDTH}} {line[2:]}"
+        f"{line[0]} {next(names, ''):<{LABEL_WIDTH}} {line[2:]}"
         for line in lines
         if not line.startswith("?")
     ]
 
 
-def _said(name: str, value: Any) -> str:
+def _value_text(name: str, value: Any) -> str:
     if name == "value":
-        return pformat(value, compact=True)
+        return _pretty(value)
     if value is None:
         return "(none)"
     if isinstance(value, str):
@@ -223,21 +258,28 @@ def _said(name: str, value: Any) -> str:
     if isinstance(value, re.Pattern):
         return f"(matching) {value.pattern}"
     if isinstance(value, BaseException):
-        return described(value) or ""
+        return error_line(value) or ""
     if isinstance(value, type):
         return value.__qualname__
-    return pformat(value, compact=True)
+    return _pretty(value)
 
 
-def _attempts(result: Result[Any]) -> Iterator[str]:
+def _pretty(value: Any) -> str:
+    try:
+        return pformat(value, compact=True)
+    except Exception:
+        return whole_text(value)
+
+
+def _attempt_lines(result: Result[Any]) -> Iterator[str]:
     if result.stopped is None:
         yield "none"
         return
     yield f"{result.retries + 1}, stopped: {result.stopped.value}"
-    for number, each in enumerate(result.attempts[:MOST_ATTEMPTS]):
-        said = described(each.error) or "returned"
-        pause = "" if each.pause is None else f", then {each.pause:g} s pause"
-        rule = "" if each.rule is None else f" by {each.rule!r}"
-        yield f"{number}: {each.duration * 1000:.1f} ms, {said}{pause}{rule}"
-    if len(result.attempts) > MOST_ATTEMPTS:
-        yield f"… and {len(result.attempts) - MOST_ATTEMPTS} more"
+    for number, attempt in enumerate(result.attempts[:MOST_ATTEMPT_LINES]):
+        ended = error_line(attempt.error) or "returned"
+        pause = "" if attempt.pause is None else f", then {attempt.pause:g} s pause"
+        rule = "" if attempt.rule is None else f" by {attempt.rule!r}"
+        yield f"{number}: {attempt.duration * 1000:.1f} ms, {ended}{pause}{rule}"
+    if len(result.attempts) > MOST_ATTEMPT_LINES:
+        yield f"… and {len(result.attempts) - MOST_ATTEMPT_LINES} more"

@@ -1,9 +1,8 @@
 """
 The pytest fixtures ``instant``, ``recorded`` and ``stub``.
 
-pytest imports this at every start, of suites too that never heard of cmdx. So it is
-installed as a module of its own, outside the package, and imports cmdx only when a
-fixture is used.
+pytest imports this module in every run, even of suites that do not use cmdx. It is
+therefore installed outside the package, and imports cmdx only when a fixture is used.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def instant() -> Iterator[InstantClock]:
-    """Have no retry wait; see ``instant.pauses``, set ``instant.randoms``."""
+    """Replace the clock, so that no retry waits; ``instant.pauses`` has the pauses."""
     from cmdx import testing
 
     with testing.instant() as clock:
@@ -30,7 +29,7 @@ def instant() -> Iterator[InstantClock]:
 
 @pytest.fixture
 def recorded() -> Iterator[Recording]:
-    """Record the signals and results of tasks that are run in the test."""
+    """Record the signals and results of the tasks that the test runs."""
     from cmdx import testing
 
     with testing.recorded() as recording:
@@ -39,7 +38,7 @@ def recorded() -> Iterator[Recording]:
 
 @pytest.fixture
 def stub() -> Iterator[Callable[..., Stub]]:
-    """Let ``stub(Task, outcome)`` take the place of its runs until the test ends."""
+    """Stub tasks until the end of the test, with ``stub(Task, outcome)``."""
     from cmdx import testing
 
     with ExitStack() as stack:

@@ -1,8 +1,8 @@
-"""What was announced: the signals that were sent, and the results that came back."""
+"""Recording the signals that are sent, and with them the results."""
 
 from __future__ import annotations
 
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -25,7 +25,9 @@ SIGNALS = {
     if isinstance(signal, NamedSignal)
 }
 
-_here: ContextVar[tuple[Recording, ...]] = ContextVar("cmdx.recording", default=())
+_active_recordings: ContextVar[tuple[Recording, ...]] = ContextVar(
+    "cmdx.recording", default=()
+)
 
 
 @contextmanager
@@ -33,8 +35,9 @@ def recorded(*, everywhere: bool = False) -> Iterator[Recording]:
     """
     Record the signals that are sent in the block.
 
-    Those of other threads and coroutines are left out unless they inherit this
-    context, or *everywhere* is true.
+    Args:
+        everywhere: Whether to record the signals of all threads and coroutines, not
+            only of those that inherit this context.
     """
     recording = Recording()
     with ExitStack() as stack:
@@ -42,9 +45,12 @@ def recorded(*, everywhere: bool = False) -> Iterator[Recording]:
             receiver = _receiver(recording, signal.name, everywhere=everywhere)
             signal.connect(receiver, weak=False)
             stack.callback(signal.disconnect, receiver)
-        token = _here.set((*_here.get(), recording))
-        stack.callback(_here.reset, token)
-        yield recording
+        token = _active_recordings.set((*_active_recordings.get(), recording))
+        try:
+            yield recording
+        finally:
+            with suppress(ValueError):  # the block is left in another context
+                _active_recordings.reset(token)
 
 
 class Sent(NamedTuple):
@@ -54,11 +60,11 @@ class Sent(NamedTuple):
     task: type[Task[Any]]
     invocation: Task[Any]
     payload: dict[str, Any]
-    """What it carried beside the invocation."""
+    """The other arguments of the signal."""
 
 
 class Recording:
-    """What happened in a ``recorded`` block."""
+    """The signals of a ``recorded`` block."""
 
     def __init__(self) -> None:
         self.signals: list[Sent] = []
@@ -67,11 +73,11 @@ class Recording:
     @property
     def results(self) -> list[Result[Any]]:
         """All results, in the order the runs ended."""
-        return [each.payload["result"] for each in self.sent("task_executed")]
+        return [sent.payload["result"] for sent in self.sent("task_executed")]
 
     def results_of(self, task: type[Task[V]]) -> list[Result[V]]:
-        """Return the results of *task* and of classes derived from it."""
-        return [each for each in self.results if issubclass(each.task, task)]
+        """Return the results of *task* and its subclasses."""
+        return [result for result in self.results if issubclass(result.task, task)]
 
     def sent(
         self,
@@ -80,37 +86,41 @@ class Recording:
         *,
         task: type[Task[Any]] | None = None,
     ) -> list[Sent]:
-        """Return what was sent of a signal, for *task* and classes derived from it."""
+        """
+        Return some of the signals that were sent.
+
+        Args:
+            signal: A signal or its name; all signals by default.
+            task: Only signals of this class and its subclasses.
+        """
         name = None if signal is None else _name_of(signal)
         return [
-            each
-            for each in self.signals
-            if name in (None, each.name)
-            and (task is None or issubclass(each.task, task))
+            sent
+            for sent in self.signals
+            if name in (None, sent.name)
+            and (task is None or issubclass(sent.task, task))
         ]
 
     def __repr__(self) -> str:
-        """Show what was sent, one word each."""
-        sent = ", ".join(
-            f"{each.task.__qualname__} {each.name}" for each in self.signals
-        )
-        return f"<Recording: {sent or 'nothing'}>"
+        """Show the names of the signals."""
+        names = (f"{sent.task.__qualname__} {sent.name}" for sent in self.signals)
+        return f"<Recording: {', '.join(names) or 'nothing'}>"
 
 
 def _receiver(recording: Recording, name: str, *, everywhere: bool) -> Any:
-    def note(sender: type[Task[Any]], task: Task[Any], **payload: Any) -> None:
-        if everywhere or recording in _here.get():
+    def record(sender: type[Task[Any]], task: Task[Any], **payload: Any) -> None:
+        if everywhere or recording in _active_recordings.get():
             recording.signals.append(Sent(name, sender, task, payload))
 
-    return note
+    return record
 
 
 def _name_of(signal: str | NamedSignal) -> str:
     name = signal.name if isinstance(signal, NamedSignal) else signal
     if name not in SIGNALS:
         message = (
-            f"no signal is called {name!r}{did_you_mean(name, SIGNALS)} "
-            f"There are {', '.join(SIGNALS)}."
+            f"unknown signal {name!r}{did_you_mean(name, SIGNALS)} "
+            f"Valid names: {', '.join(SIGNALS)}."
         )
         raise LookupError(message)
     return name

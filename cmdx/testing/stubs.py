@@ -1,14 +1,14 @@
 """
-An outcome in the place of a run.
+A given outcome instead of a run.
 
-A stub takes the place of the plan of a class: one middleware that ends every run before
-it begins. The class keeps its own plan for everybody else, for the stub is looked up
-in a context variable each time the plan is asked for.
+While a class is stubbed, its plan is replaced by a descriptor. In the context of the
+stub the descriptor returns a plan with one middleware, which ends every run before it
+begins. Everywhere else it returns the original plan.
 """
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from copy import copy
 from threading import Lock
@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import attrs
 
 from cmdx import telemetry
+from cmdx.declare.middleware import Wrapper
 from cmdx.exceptions import MiddlewareError
-from cmdx.middleware import Wrapper
 from cmdx.outcome import Halt, Outcome, Status
 from cmdx.result import Result
 from cmdx.task import Task
@@ -27,19 +27,19 @@ from cmdx.task import Task
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from cmdx.blueprint import Plan
-    from cmdx.validation import Errors
+    from cmdx.declare.blueprint import Definition, Plan
+    from cmdx.inputs.errors import Errors
 
 NOTHING: Mapping[Any, Any] = MappingProxyType({})
 
-_here: ContextVar[Mapping[type[Task[Any]], Stub]] = ContextVar(
-    "cmdx.stubs", default=NOTHING
-)
-_changing = Lock()
+_active_stubs: ContextVar[tuple[Stub, ...]] = ContextVar("cmdx.stubs", default=())
+"""The stubs of this context, inner ones last."""
+
+_plan_lock = Lock()
 
 
 @contextmanager
-def stub(  # noqa: PLR0913 -- one of three, and what goes with it
+def stub(  # noqa: PLR0913 -- by keyword
     task: type[Task[Any]],
     outcome: Any = None,
     /,
@@ -50,12 +50,20 @@ def stub(  # noqa: PLR0913 -- one of three, and what goes with it
     outputs: Mapping[str, Any] = NOTHING,
 ) -> Iterator[Stub]:
     """
-    Let each run of *task* in the block come to a given outcome, and do nothing else.
+    Give each run of a task in the block the same outcome, without running it.
 
-    *outcome* is a ``Result`` to be repeated, an exception to be raised, an ``Outcome``,
-    or else the value of a success; or name the reason of a skip or a failure.
-    *outputs* are left in the context. Classes derived from *task* run as ever, and so
-    do other threads and coroutines unless they inherit this context.
+    Give *outcome*, *skipped*, *failed*, or none of them for a success. Subclasses of
+    the task run as usual, and so do other threads and coroutines unless they inherit
+    this context.
+
+    Args:
+        task: The class.
+        outcome: A ``Result`` to repeat, an exception to raise, an ``Outcome``, or any
+            other value: then the run succeeds with it.
+        skipped: The reason of a skip.
+        failed: The reason of a failure.
+        metadata: Items to add to the metadata of the result.
+        outputs: Items to add to the context.
     """
     _check(task, outcome, skipped, failed)
     if skipped is not None:
@@ -64,22 +72,26 @@ def stub(  # noqa: PLR0913 -- one of three, and what goes with it
         outcome = Outcome(Status.FAILED, failed)
     made = Stub(task, Ending.of(outcome, metadata, outputs))
     _share_plan(task)
-    token = _here.set({**_here.get(), task: made})
+    outer = (other for other in _active_stubs.get() if other._active)
+    token = _active_stubs.set((*outer, made))
     try:
         yield made
     finally:
-        _here.reset(token)
+        made._active = False  # even in contexts that still have it
+        with suppress(ValueError):  # the block is left in another context
+            _active_stubs.reset(token)
         _give_plan_back(task)
 
 
 class Stub:
-    """What stands in for a task, and what it was run with."""
+    """A stub of a task, and the inputs it was run with."""
 
     def __init__(self, task: type[Task[Any]], ending: Ending) -> None:
         self.task = task
         self.calls: list[dict[str, Any]] = []
-        """What the context held at each run, its inputs included."""
+        """The context of each run, including its inputs."""
         self._ending = ending
+        self._active = True
 
     def _run(self, task: Task[Any]) -> NoReturn:
         self.calls.append(dict(task.context.items()))
@@ -87,7 +99,7 @@ class Stub:
         self._ending.end(task)
 
     def __repr__(self) -> str:
-        """Show whom it stands in for, and how often it was run."""
+        """Show the task, and how often it was run."""
         return f"<Stub of {self.task.__qualname__}, run {len(self.calls)} times>"
 
 
@@ -108,7 +120,7 @@ class Ending:
     def of(
         cls, outcome: Any, metadata: Mapping[str, Any], outputs: Mapping[str, Any]
     ) -> Ending:
-        """Read what was given to ``stub``."""
+        """Return the ending for the arguments of ``stub``."""
         ending = cls(value=outcome)
         if _is_error(outcome):
             ending = cls(Status.FAILED, error=outcome)
@@ -116,7 +128,7 @@ class Ending:
             status, reason, noted, cause, origin = outcome
             ending = cls(status, reason, None, cause, origin, metadata=noted)
         elif isinstance(outcome, Result):
-            ending = cls.again(outcome)
+            ending = cls.repeating(outcome)
         return attrs.evolve(
             ending,
             metadata={**ending.metadata, **metadata},
@@ -124,9 +136,9 @@ class Ending:
         )
 
     @classmethod
-    def again(cls, result: Result[Any]) -> Ending:
-        """Return what repeats *result*, together with the outputs it left."""
-        names = result.task._plan_.fields.outputs
+    def repeating(cls, result: Result[Any]) -> Ending:
+        """Return the ending of *result*, with the outputs in its context."""
+        names = result.task._cmdx_.plan.fields.outputs
         left = {name: result.context[name] for name in names if name in result.context}
         return cls(
             result.status,
@@ -145,55 +157,75 @@ class Ending:
         for key, message, code in self.problems:
             task.errors.add(key, message, code)
         if self.error is None:
-            said = (self.reason, self.metadata, self.value, self.origin)
-            raise Halt(task, self.status, *said)
+            raise Halt(
+                task,
+                self.status,
+                self.reason,
+                self.metadata,
+                value=self.value,
+                origin=self.origin,
+            )
         task.metadata.update(self.metadata)
         if isinstance(self.error, BaseException):
             raise self.error.with_traceback(None)
         raise self.error
 
 
-class SharedPlan:
-    """The plan of a class while it is stubbed somewhere."""
+class StubbedDefinition:
+    """The definition of a class while it is stubbed in some context."""
 
-    def __init__(self, own: Plan) -> None:
-        self.own = own
-        self.stubs = 0
+    own: Definition
+    stubs: int
 
-    def __get__(self, task: object, cls: type[Task[Any]]) -> Plan:
-        """Return the plan that counts here."""
-        stubbed = _here.get().get(cls)
-        return self.own if stubbed is None else _stubbed_plan(self.own, stubbed)
+    def __init__(self, own: Definition) -> None:
+        self.__dict__.update(own=own, stubs=0)
+
+    @property
+    def plan(self) -> Plan:
+        """The plan for the current context."""
+        for candidate in reversed(_active_stubs.get()):
+            if candidate.task is self.own.task and candidate._active:
+                return _stubbed_plan(self.own.plan, candidate)
+        return self.own.plan
+
+    def __getattr__(self, name: str) -> Any:
+        """Read everything else from the definition of the class."""
+        return getattr(self.own, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Change the definition of the class."""
+        setattr(self.own, name, value)
 
 
 def _stubbed_plan(own: Plan, stubbed: Stub) -> Plan:
-    """Return a plan that takes the same inputs, but does nothing with them."""
+    """Return a plan that accepts the same inputs, and only ends the run."""
+    changes = {
+        "middlewares": (Wrapper("stub", stubbed._run, None, MiddlewareError),),
+        "is_bare": False,
+        "correlation_id": None,
+        "rolls_back": False,
+        "after": {},
+    }
     plan = copy(own)
-    vars(plan).update(
-        middlewares=(Wrapper("stub", stubbed._run, None, MiddlewareError),),
-        wrapped=True,
-        correlation_id=None,
-        rolls_back=False,
-        after=dict.fromkeys(own.after, ()),
-    )
+    for name, value in changes.items():
+        getattr(plan, name)  # a misspelt name would be set without any effect
+        setattr(plan, name, value)
     return plan
 
 
 def _share_plan(task: Any) -> None:
-    with _changing:
-        if not isinstance(vars(task)["_plan_"], SharedPlan):
-            task._plan_ = SharedPlan(task._plan_)
-        vars(task)["_plan_"].stubs += 1
+    with _plan_lock:
+        if not isinstance(task._cmdx_, StubbedDefinition):
+            task._cmdx_ = StubbedDefinition(task._cmdx_)
+        vars(task._cmdx_)["stubs"] += 1
 
 
 def _give_plan_back(task: Any) -> None:
-    with _changing:
-        shared = vars(task)["_plan_"]
-        if not isinstance(shared, SharedPlan):  # declared anew in the meantime
-            return
-        shared.stubs -= 1
+    with _plan_lock:
+        shared = task._cmdx_
+        vars(shared)["stubs"] -= 1
         if not shared.stubs:
-            task._plan_ = shared.own
+            task._cmdx_ = shared.own
 
 
 def _is_error(outcome: Any) -> bool:
@@ -204,11 +236,11 @@ def _is_error(outcome: Any) -> bool:
 
 def _check(task: Any, outcome: Any, *reasons: str | None) -> None:
     if not (isinstance(task, type) and issubclass(task, Task)):
-        message = f"stub takes the class of a task, got {task!r}."
+        message = f"stub: the first argument must be a task class, got {task!r}."
         raise TypeError(message)
-    if sum(each is not None for each in (outcome, *reasons)) > 1:
+    if sum(ending is not None for ending in (outcome, *reasons)) > 1:
         message = (
-            f"a run of {task.__qualname__} ends in one way only. "
-            "Give stub an outcome, skipped=... or failed=..., not several."
+            f"stub: a run of {task.__qualname__} has only one outcome. "
+            "Pass only one of them: an outcome, skipped=... or failed=...."
         )
         raise TypeError(message)

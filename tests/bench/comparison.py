@@ -214,7 +214,7 @@ def overhead(rounds: int) -> Table:
     with patch.object(time, "sleep", lambda _: None):
         times = [best_times(calls, rounds) for calls in columns]
     rows = [
-        (way.label, *(cell for each in times for cell in timing(each, number)))
+        (way.label, *(cell for column in times for cell in timing(column, number)))
         for number, way in enumerate(ways)
     ]
     head = ("", "success, ns", "ratio", "two failures, ns", "ratio")

@@ -7,7 +7,7 @@ from time import perf_counter
 
 import pytest
 
-from cmdx.cli import main
+from cmdx.cli.main import main
 
 
 def test_without_a_command_it_prints_its_help(capsys):
@@ -74,7 +74,7 @@ def test_the_demo_draws_a_chain_as_a_tree(capsys):
         "└─ ✗ ChargeCard",
     ]
     assert all(" ms" in line for line in lines[start : start + 5])
-    assert lines[-1] == "   rolled back, because ChargeCard failed"
+    assert lines[start].endswith("card declined, rolled back")
 
 
 def test_the_demo_sleeps_less_than_a_second_in_all(instant):
@@ -92,5 +92,41 @@ def test_python_dash_m_cmdx_demo_runs_as_a_program():
     )
     assert finished.returncode == 0, finished.stderr.decode()
     assert finished.stderr == b""
-    assert b"? QuoteShipping" in finished.stdout
+    lines = finished.stdout.decode("ascii").splitlines()
+    assert any(line.startswith("+ QuoteShipping") for line in lines)
+    assert any(line.startswith("o ApplyVoucher") for line in lines)
+    assert any(line.startswith("x ChargeCard") for line in lines)
+    assert any(line.startswith("`- x ChargeCard") for line in lines)
     assert perf_counter() - started > 0.3, "the demo pauses for real"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "redirection", "code"),
+    [
+        ("demo", ">&-", 0),
+        ("inspect cmdx.cli.demo:ChargeCard", ">&-", 0),
+        ("inspect nowhere:ChargeCard", "2>&-", 2),
+        ("demo", "0<&- >&- 2>&-", 0),
+    ],
+)
+def test_closed_streams_are_not_written_to(arguments, redirection, code):
+    command = f"{sys.executable} -m cmdx {arguments} {redirection}"
+    finished = subprocess.run(  # noqa: S603 -- ourselves
+        ["/bin/sh", "-c", command], capture_output=True, check=False
+    )
+
+    assert (finished.returncode, finished.stderr) == (code, b"")
+
+
+def test_a_reader_that_has_seen_enough_ends_the_demo_quietly():
+    program = subprocess.Popen(
+        [sys.executable, "-m", "cmdx", "demo"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert program.stdout is not None
+    program.stdout.close()
+    _, said = program.communicate(timeout=30)
+
+    assert said == b""
+    assert program.returncode == 1

@@ -24,9 +24,21 @@ import attrs
 import pytest
 
 import cmdx
-from cmdx import Task, middleware, on_failed, optional, output, required, retry_on
-from cmdx.cli import main
-from cmdx.inspecting import describe
+from cmdx import (
+    Task,
+    Workflow,
+    group,
+    middleware,
+    on_failed,
+    optional,
+    output,
+    parallel,
+    required,
+    retry_on,
+    step,
+)
+from cmdx.cli.describe import describe
+from cmdx.cli.main import main
 
 SHOP = '''
 """A shop."""
@@ -119,11 +131,10 @@ def shop(tmp_path, monkeypatch):
         "leaving": "import sys\nsys.exit('bye')\n",
     }.items():
         (tmp_path / f"{name}.py").write_text(text, "utf-8")
-    before = set(sys.modules)
     monkeypatch.chdir(tmp_path)
     yield tmp_path
-    for name in set(sys.modules) - before:
-        del sys.modules[name]
+    for path in tmp_path.glob("*.py"):
+        sys.modules.pop(path.stem, None)
 
 
 class Row(NamedTuple):
@@ -204,9 +215,9 @@ QUESTIONS = {
     "It is a module with the task ChargeCard.",
     "shop:Outer.Refnud": "shop has no 'Outer.Refnud'; did you mean 'Refund'? "
     "It is a module with the task ChargeCard.",
-    "shop:Receipt": f"shop:Receipt is no task, but another class. {NO_TASK} {TASKS}",
-    "shop:charge": f"shop:charge is no task, but ChargeCard. {NO_TASK} {TASKS}",
-    "plain:number": f"plain:number is no task, but int. {NO_TASK} "
+    "shop:Receipt": f"shop:Receipt is not a task but another class. {NO_TASK} {TASKS}",
+    "shop:charge": f"shop:charge is not a task but ChargeCard. {NO_TASK} {TASKS}",
+    "plain:number": f"plain:number is not a task but int. {NO_TASK} "
     "plain is a module with no tasks.",
 }
 
@@ -240,7 +251,7 @@ def test_the_path_of_modules_is_as_before_afterwards(target, monkeypatch):
 AS_A_SCRIPT = """
 import sys
 sys.path.remove("")
-from cmdx.cli import main
+from cmdx.cli.main import main
 sys.exit(main())
 """
 
@@ -335,6 +346,90 @@ def test_only_the_first_paragraph_of_its_own_docstring_is_told():
     assert describe(Quiet).startswith("Quiet\n\nvalue")
 
 
+# -- the steps of a workflow -----------------------------------------------------------
+
+
+class Reserve(Task[None]):
+    def work(self) -> None: ...
+
+
+class Quote(Task[int]):
+    async def work(self) -> int:
+        return 3
+
+
+class Ship(Workflow[None]):
+    steps = (Reserve,)
+
+
+class Shop(Workflow[None]):
+    steps = (
+        Reserve,
+        Ship,
+        step(Reserve, map={"id": "order"}, into="stock", on_failure="continue"),
+        group(Reserve, if_="is_live", continue_on_failure=True),
+        parallel(
+            Quote, group(Reserve, unless=True), workers=2, merge="deep", if_="is_live"
+        ),
+    )
+
+    def is_live(self) -> bool:
+        return True
+
+
+def test_the_steps_of_a_workflow_are_listed():
+    text = describe(Shop)
+    _, _, steps = text.partition("\nSteps\n")
+
+    assert (
+        steps.partition("\n\n")[0]
+        == """\
+  step         when         how                              on failure
+  Reserve                                                    stop
+  Ship                                                       stop
+    Reserve                                                  stop
+  Reserve                   id from order, value into stock  continue
+  group        if is_live
+    Reserve                                                  collect, then stop
+  parallel     if is_live   2 workers, merge deep
+    Quote                                                    stop
+    group      unless True
+      Reserve                                                stop"""
+    )
+
+
+def test_a_workflow_with_a_step_that_awaits_says_how_it_is_run():
+    class Plain(Workflow[None]):
+        steps = (Reserve, Ship)
+
+    class Asking(Workflow[None]):
+        steps = (group(Ship, parallel(Reserve, Quote)),)
+
+    class Pooled(Workflow[None]):
+        steps = (parallel(Reserve, Ship, executor="asyncio"),)
+
+    assert facts(Plain)["run with"] == "execute or aexecute"
+    assert facts(Asking)["run with"] == "aexecute, because it awaits"
+    assert facts(Pooled)["run with"] == "aexecute, because it awaits"
+
+
+def test_a_workflow_without_steps_is_a_base_class():
+    class Base(Workflow[None]):
+        pass
+
+    assert "no steps" in facts(Base)["run with"]
+    assert "\nSteps\n" not in describe(Base)
+
+
+def test_a_task_that_cannot_run_says_why():
+    class Tell(Task[None]):
+        number: int = required(validate="chekc")
+
+        def work(self) -> None: ...
+
+    assert "names 'chekc'" in facts(Tell)["run with"]
+
+
 # -- inputs ----------------------------------------------------------------------------
 
 
@@ -393,7 +488,7 @@ class Everything(Task[None]):
         ("fallback", "str", "from a lambda, default 'x'", ""),
         ("gated", "str", "required if is_live unless a lambda", ""),
         ("made", "int", "required", "made by int"),
-        ("raw", "object", "required", "taken as it is"),
+        ("raw", "object", "required", "unchanged"),
     ],
 )
 def test_an_input_is_told_by_name_type_and_how_it_is_given(name, kind, given, rules):

@@ -11,7 +11,7 @@ from threading import Barrier, Event, Thread
 
 import pytest
 
-from cmdx import Task
+from cmdx import FinishedTaskError, Task
 
 
 @pytest.fixture
@@ -187,6 +187,12 @@ def test_a_child_that_outlives_its_parent_still_joins_its_chain():
 
 
 # -- every way in which a start and an end can meet ------------------------------
+#
+# These two tests stop a thread before each instruction of ours in turn. If one fails,
+# the instruction it stood at (``step`` in the traceback) lies between a write and a
+# read of ``phase`` and ``chain`` that are in the wrong order: see ``chain_for_child``.
+# If one never ends or takes minutes, more code of ours runs there than before: have
+# ``is_ours`` follow fewer modules rather than lower ``PATIENCE``.
 
 PATIENCE = 0.2
 """Seconds to let one side stand still; the other may be waiting for its lock."""
@@ -377,3 +383,39 @@ def test_a_task_run_after_a_coroutine_was_cancelled_is_a_root():
         return await Later.aexecute()
 
     assert asyncio.run(cancelled()).root
+
+
+def at_once(call, threads):
+    """Call something in so many threads at once, and return what they got."""
+    ready, got = Barrier(threads), []
+
+    def go():
+        ready.wait()
+        got.append(call())
+
+    crowd = [Thread(target=go) for _ in range(threads)]
+    for thread in crowd:
+        thread.start()
+    for thread in crowd:
+        thread.join()
+    return got
+
+
+@pytest.mark.usefixtures("_frantic_switching")
+def test_threads_that_ask_a_result_for_its_chain_first_agree_on_one():
+    for _ in range(300):
+        result = Leaf.execute()
+        assert len(set(at_once(lambda: result.cid, 4))) == 1  # noqa: B023 -- in turn
+
+
+@pytest.mark.usefixtures("_frantic_switching")
+def test_one_of_several_threads_runs_an_invocation():
+    def run_once():
+        try:
+            return invocation.run().value
+        except FinishedTaskError:
+            return None
+
+    for _ in range(300):
+        invocation = Leaf()
+        assert sorted(at_once(run_once, 4), key=str) == [1, None, None, None]

@@ -6,7 +6,8 @@ import asyncio
 import gc
 import weakref
 from collections import Counter
-from contextlib import suppress
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass
 from types import CoroutineType, FrameType, GeneratorType, TracebackType
 
 import pytest
@@ -14,11 +15,15 @@ import pytest
 from cmdx import (
     Fault,
     Task,
+    Workflow,
     around_execution,
     before_execution,
+    clock,
     middleware,
     on_failed,
+    parallel,
     retry_on,
+    task_cancelled,
     task_executed,
     task_retried,
 )
@@ -179,7 +184,7 @@ class RetriedFault(Task[int]):
         return OnceFailed.execute_or_raise().value
 
 
-@retry_on(TimeoutError, limit=2, if_=lambda _, error: error.args[1])
+@retry_on(TimeoutError, limit=2, if_=lambda error: error.args[1])
 class BrokenGate(Task[int]):
     def work(self) -> int:
         raise TimeoutError
@@ -255,6 +260,86 @@ class Correlated(Nesting, correlation_id=lambda: "request-1"):
     pass
 
 
+class FailedByAnError(Task[int]):
+    def work(self) -> int:
+        try:
+            return {}["order"]
+        except KeyError as error:
+            self.fail(error)
+
+
+class FailedByAnErrorInHand(Task[int]):
+    def work(self) -> int:
+        self.fail(ValueError("never raised"))
+
+
+class SkippedByAnError(Task[int]):
+    def work(self) -> int:
+        self.skip(ValueError("never raised"))
+
+
+class Misspelt(Task[int]):
+    def work(self) -> int:
+        return self.context.nmae
+
+
+class Unyielding(Task[int]):
+    def work(self) -> int:
+        return 1
+
+    @around_execution
+    def wrap(self):
+        return None
+
+
+@middleware(raising_after)
+class ReplacedThrice(BrokenHook):
+    @around_execution
+    def wrap(self):
+        yield
+        raise LookupError("not tidy")
+
+
+class ReplacedByAHalt(OnceBroken):
+    @on_failed
+    def forgive(self):
+        self.succeed("never mind", value=3)
+
+
+@retry_on(TimeoutError, limit=2, if_=lambda: Strict.execute_or_raise().value)
+class FaultInAGate(Task[int]):
+    def work(self) -> int:
+        raise TimeoutError
+
+
+class HaltedRollback(OnceBroken):
+    def rollback(self) -> None:
+        self.skip("gone")
+
+
+class HaltingItsParent(Task[int]):
+    def work(self) -> int:
+        self.context.pop("parent").fail("enough")
+
+    def rollback(self) -> None: ...
+
+
+class HaltedByItsChild(Task[int]):
+    def work(self) -> int:
+        return HaltingItsParent.execute({"parent": self}).value
+
+
+@dataclass(frozen=True)
+class Frozen(Exception):
+    code: int
+
+
+@retry_on(Frozen, limit=2, delay=0)
+class RaisingFrozen(Task[int]):
+    def work(self) -> int:
+        raise Frozen(self.attempt)
+
+
 TASKS = pytest.mark.parametrize(
     "task",
     [
@@ -284,6 +369,17 @@ TASKS = pytest.mark.parametrize(
         BrokenAfterwards,
         Wrapped,
         Correlated,
+        FailedByAnError,
+        FailedByAnErrorInHand,
+        SkippedByAnError,
+        Misspelt,
+        Unyielding,
+        ReplacedThrice,
+        ReplacedByAHalt,
+        FaultInAGate,
+        HaltedRollback,
+        HaltedByItsChild,
+        RaisingFrozen,
     ],
 )
 
@@ -401,17 +497,210 @@ def test_retrying_a_callable_inside_work_leaves_no_cycles():
     assert left_behind(Calling.execute) == {}
 
 
-def test_a_cancelled_coroutine_leaves_no_cycles():
-    class Endless(Task[None]):
-        async def work(self) -> None:
-            await asyncio.sleep(3600)
+# -- interrupts -------------------------------------------------------------------
 
+
+class Leave(BaseException):
+    pass
+
+
+class Interrupted(Task[int]):
+    def work(self) -> int:
+        raise Leave
+
+    def rollback(self) -> None: ...
+
+
+@retry_on(TimeoutError, limit=2, delay=0)
+class InterruptedLater(Task[int]):
+    def work(self) -> int:
+        raise (TimeoutError, Leave)[self.attempt]
+
+
+class Restless(clock.Clock):
+    def sleep(self, seconds):
+        raise Leave(seconds)
+
+
+class InterruptedPause(Task[int]):
+    def work(self) -> int:
+        with clock.use(Restless()):
+            return self.retry(plainly)
+
+
+class InterruptedInside(Task[int]):
+    def work(self) -> int:
+        OnceBroken.execute()
+        return Interrupted.execute().value
+
+
+class InterruptedRollback(OnceBroken):
+    def rollback(self) -> None:
+        raise Leave
+
+
+class InterruptedAfterwards(OnceBroken):
+    @on_failed
+    def page(self) -> None:
+        raise Leave
+
+    def rollback(self) -> None:
+        raise OSError("second")
+
+
+class InterruptedAndStuck(Interrupted):
+    def rollback(self) -> None:
+        raise OSError("second")
+
+
+@middleware(keeping)
+class InterruptedWithin(Interrupted):
+    @around_execution
+    def wrap(self):
+        try:
+            yield
+        finally:
+            self.context.closed = True
+
+
+def swallowing(_task):
+    with suppress(BaseException):
+        yield
+
+
+@middleware(swallowing)
+class InterruptedInVain(Interrupted):
+    pass
+
+
+def turning(_task):
+    try:
+        yield
+    except Leave:
+        raise Leave("another") from None
+
+
+def clumsy(_task):
+    try:
+        yield
+    finally:
+        raise OSError("cannot close")
+
+
+@middleware(turning, turning)
+class InterruptedTwice(Interrupted):
+    pass
+
+
+@middleware(keeping, clumsy)
+class InterruptedClumsily(Interrupted):
+    pass
+
+
+@middleware(swallowing)
+@middleware(clumsy, if_=lambda task: task.context.nowhere)
+class BrokenWrapperGate(Interrupted):
+    @on_failed
+    def page(self) -> None:
+        raise Leave
+
+
+def interrupted_opening(_task):
+    raise Leave
+    yield
+
+
+@middleware(turning, interrupted_opening)
+class InterruptedOpening(OnceBroken):
+    pass
+
+
+INTERRUPTED = pytest.mark.parametrize(
+    "task",
+    [
+        Interrupted,
+        InterruptedLater,
+        InterruptedPause,
+        InterruptedInside,
+        InterruptedRollback,
+        InterruptedAfterwards,
+        InterruptedAndStuck,
+        InterruptedWithin,
+        InterruptedInVain,
+        InterruptedTwice,
+        InterruptedClumsily,
+        BrokenWrapperGate,
+        InterruptedOpening,
+    ],
+)
+
+
+@INTERRUPTED
+@pytest.mark.parametrize("heard", [False, True], ids=["silent", "heard"])
+def test_an_interrupt_leaves_no_cycles_when_caught(task, heard):
+    def caught():
+        with suppress(Leave):
+            task.execute()
+
+    def note(_sender, **payload):
+        return str(payload)
+
+    with task_cancelled.connected_to(note) if heard else nullcontext():
+        assert left_behind(caught) == {}
+
+
+@INTERRUPTED
+def test_an_interrupt_of_a_coroutine_leaves_no_cycles_when_caught(task):
+    later = awaiting(task)
+
+    async def caught():
+        with suppress(Leave):
+            await later.aexecute()
+
+    assert left_behind_by_coroutines(caught) == {}
+
+
+class Endless(Task[None]):
+    async def work(self) -> None:
+        await asyncio.sleep(3600)
+
+
+class SlowToUndo(OnceBroken):
+    async def rollback(self) -> None:
+        await asyncio.sleep(0)
+
+
+class Undone(Task[None]):
+    def work(self) -> None: ...
+
+    async def rollback(self) -> None:
+        await asyncio.sleep(0)
+
+
+class CancelledSteps(Workflow[None]):
+    steps = (Undone, Endless)
+
+
+class CancelledSiblings(Workflow[None]):
+    steps = (Undone, parallel(Endless, Endless))
+
+
+class CancelledUndoing(Workflow[None]):
+    steps = (Undone, OnceBroken)
+
+
+@pytest.mark.parametrize(
+    "task",
+    [Endless, SlowToUndo, CancelledSteps, CancelledSiblings, CancelledUndoing],
+)
+def test_a_cancelled_coroutine_leaves_no_cycles(task):
     async def cancel():
-        running = asyncio.ensure_future(Endless.aexecute())
+        running = asyncio.ensure_future(task.aexecute())
         await asyncio.sleep(0)
         running.cancel()
         with suppress(asyncio.CancelledError):
             await running
+        assert running.cancelled()
 
     assert left_behind_by_coroutines(cancel) == {}
 

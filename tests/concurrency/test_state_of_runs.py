@@ -9,7 +9,7 @@ from threading import Barrier
 
 import pytest
 
-from cmdx import Task, clock, retry_on
+from cmdx import Task, Workflow, clock, on_failed, parallel, retry_on
 
 THREADS = 16
 RUNS = 1_000
@@ -182,3 +182,111 @@ def test_threads_that_use_a_class_first_at_the_same_time_agree_on_it():
 
         with ThreadPoolExecutor(THREADS) as pool:
             assert set(pool.map(run_first, range(THREADS))) == {1}
+
+
+@pytest.mark.usefixtures("_switching")
+def test_threads_that_ask_for_a_registry_at_the_same_time_agree_on_it():
+    for _ in range(50):
+        start = Barrier(THREADS)
+
+        class New(Task[None]):
+            def work(self) -> None: ...
+
+        def register(thread, task=New, start=start):
+            start.wait()
+            task.retriers.register(f"retrier {thread}", lambda: 1.0)
+
+        with ThreadPoolExecutor(THREADS) as pool:
+            list(pool.map(register, range(THREADS)))
+
+        own = {name for name in New.retriers if name.startswith("retrier ")}
+        assert len(own) == THREADS
+
+
+# -- every way to end, at once ------------------------------------------------------
+
+
+class Leave(BaseException):
+    """An interrupt of one's own."""
+
+
+class Names:
+    """Names that parallel steps share; a list would be copied for each."""
+
+    def __init__(self):
+        self.names = []
+        self.append = self.names.append
+
+
+class Undone(Task[int]):
+    def work(self) -> int:
+        return self.context.key
+
+    def rollback(self) -> None:
+        self.context.undone.append(type(self).__name__)
+
+
+def end_as(task, way, key):
+    """End a run in one of the ways there are."""
+    if way == "fail":
+        task.fail(f"{key}", key=key)
+    if way == "error":
+        task.fail(ValueError(f"{key}"))
+    if way == "misuse":
+        return task.context[f"nowhere {key}"]
+    if way == "interrupt":
+        raise Leave(key)
+    return key
+
+
+class Ending(Undone):
+    def work(self) -> int:
+        return end_as(self, self.context.way, self.context.key)
+
+
+class Replaced(Ending):
+    @on_failed
+    def page(self, outcome) -> None:
+        raise OSError(f"{outcome.reason} of {self.context.key}")
+
+
+class Saga(Workflow[int]):
+    steps = (Undone, parallel(Undone, Undone), Replaced)
+
+
+WAYS = ("success", "fail", "error", "misuse", "interrupt")
+
+
+def ended(task, key):
+    """Run *task* and return what is to be the same for each run of that way."""
+    way = WAYS[key % len(WAYS)]
+    undone = Names()
+    try:
+        result = task.execute({"key": key, "way": way, "undone": undone})
+    except Leave as leave:
+        return way, leave.args == (key,), sorted(undone.names)
+    if result.success:
+        return way, result.value == key, sorted(undone.names)
+    ours = str(key) in result.reason and result.chain.root == result
+    replaced = result.caused_failure.replaced
+    return way, ours and str(key) in replaced.reason, sorted(undone.names)
+
+
+@pytest.mark.usefixtures("_switching")
+@pytest.mark.parametrize("task", [Replaced, Saga])
+def test_runs_that_end_in_every_way_at_once_do_not_disturb_each_other(task):
+    start = Barrier(THREADS)
+
+    def run_many(thread):
+        start.wait()
+        return [ended(task, key) for key in range(thread * 20, (thread + 1) * 20)]
+
+    with ThreadPoolExecutor(THREADS) as pool:
+        told = [each for share in pool.map(run_many, range(THREADS)) for each in share]
+
+    before = ["Undone"] * 3 if task is Saga else []
+    undone = ["Replaced", *before]
+    assert len(told) == THREADS * 20
+    assert sorted(set(map(repr, told))) == sorted(
+        repr((way, True, [] if way == "success" else undone)) for way in WAYS
+    )

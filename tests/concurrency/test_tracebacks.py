@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import traceback
+from weakref import ref
 
 import pytest
 
@@ -183,11 +184,8 @@ def test_the_error_of_a_rollback_has_its_own_traceback():
     [
         Broken,
         Tired,
-        BrokenGate,
-        BrokenJitter,
         BrokenBefore,
         BrokenAfter,
-        BrokenPager,
         BrokenAround,
         BrokenOpening,
         BrokenClosing,
@@ -200,6 +198,18 @@ def test_no_error_happened_during_the_handling_of_another(run, task):
     assert error.__context__ is None
     assert error.__cause__ is None
     assert "During handling" not in "".join(traceback.format_exception(error))
+
+
+@pytest.mark.parametrize("task", [BrokenGate, BrokenJitter, BrokenPager])
+def test_what_replaces_a_failure_has_it_as_its_context(run, task):
+    result = run(task)
+    error, earlier = result.cause, result.replaced.cause
+
+    assert isinstance(earlier, ValueError)
+    assert error.__context__ is earlier
+    assert earlier.__context__ is None
+    assert functions_of(earlier)[-2:] == ["work", "deeper"]
+    assert "ValueError: no luck" in "".join(traceback.format_exception(error))
 
 
 def test_no_attempt_remembers_the_ones_before(run):
@@ -227,6 +237,30 @@ def test_only_the_last_attempt_keeps_its_traceback(run):
         False,
         True,
     ]
+
+
+def test_what_an_earlier_attempt_was_raised_from_keeps_no_frames(run):
+    held = []
+
+    @retry_on(OSError, limit=2, delay=0)
+    class Chained(Task[None]):
+        def work(self) -> None:
+            payload = Payload()
+            held.append(ref(payload))
+            try:
+                deeper()
+            except ValueError as error:
+                saved = error
+            raise OSError("again") from saved  # outside: it has no context
+
+    result = run(Chained)
+
+    assert [attempt.error.__context__ for attempt in result.attempts] == [None] * 3
+    assert [payload() is None for payload in held] == [True, True, False]
+
+
+class Payload:
+    """What a frame holds."""
 
 
 def test_one_error_raised_again_and_again_shows_the_last_time_only():

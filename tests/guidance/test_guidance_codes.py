@@ -82,7 +82,7 @@ def test_the_table_can_be_replaced_for_one_question(failed):
     assert Guidance.for_code("MINE", codes=table) == Guidance(True, "fixed", 2)
     assert Guidance.for_code("RATE_LIMITED", codes=table) == REFUSED
     assert guidance_for(failed(code="MINE"), codes=table) == Guidance(True, "fixed", 2)
-    assert Guidance.from_http(503, codes={}) == REFUSED
+    assert Guidance.from_http(503, codes={}, by_status=True) == REFUSED
 
 
 def test_every_retryable_code_has_an_http_status():
@@ -107,5 +107,5 @@ def test_every_retryable_code_has_an_http_status():
         ("503", None),
     ],
 )
-def test_an_http_status_stands_for_a_code(status, code):
+def test_an_http_status_corresponds_to_a_code(status, code):
     assert code_of_status(status) == code

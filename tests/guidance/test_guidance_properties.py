@@ -78,7 +78,7 @@ def test_no_run_is_early_late_or_too_often(  # noqa: PLR0913, PLR0917
     with clock.use(Still()) as still:
         result = Call.execute()
 
-    heard = [each.error.guidance for each in result.attempts]
+    heard = [attempt.error.guidance for attempt in result.attempts]
     *retried, last = heard
     for retry, (guidance, attempt) in enumerate(
         zip(retried, result.attempts, strict=False), 1
@@ -126,10 +126,10 @@ def test_no_call_is_early_or_too_often(said, attempts, successes):
     heard = [said[min(number, len(said)) - 1] for number in range(1, len(sent))]
     assert len(sent) == calls <= attempts
     assert len({request["id"] for request in sent}) == len(sent)
-    least = [min(asked(each, retry), 300) for retry, each in enumerate(heard, 1)]
+    least = [min(asked(said, retry), 300) for retry, said in enumerate(heard, 1)]
     assert sum(still.pauses) >= sum(least) - 1e-6
-    for retry, each in enumerate(heard, 1):
-        assert each.permits(retry)
+    for retry, guidance in enumerate(heard, 1):
+        assert guidance.permits(retry)
 
 
 @given(GUIDANCES)

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from cmdx import RetryBudget, Stop, Task, deadline, retry_on
-from cmdx.guidance import Guidance
+from cmdx.guidance import LONGEST_WAIT, Guidance
 
 pytestmark = pytest.mark.usefixtures("instant")
 
@@ -57,7 +57,23 @@ def test_an_error_that_says_nothing_leaves_it_to_the_policy(execute, instant, si
     assert (result.stopped, result.guidance) == (Stop.EXHAUSTED, None)
 
 
-def test_guidance_is_obeyed_only_when_asked_for(execute, instant):
+@pytest.mark.parametrize("status", [404, 429, 500, 503])
+def test_a_status_alone_leaves_it_to_the_policy(execute, instant, status):
+    result = execute(guided(limit=2), answers=[Guidance.from_http(status)])
+
+    assert (result.retries, instant.pauses) == (2, [0.5, 0.5])
+    assert (result.stopped, result.guidance) == (Stop.EXHAUSTED, None)
+
+
+def test_a_status_counts_when_asked_for(execute, instant):
+    said = Guidance.from_http(503, by_status=True)
+    result = execute(guided(limit=9), answers=[said])
+
+    assert (result.retries, instant.pauses) == (4, [1, 2, 4, 8])
+    assert result.stopped is Stop.GUIDANCE
+
+
+def test_guidance_is_followed_only_when_asked_for(execute, instant):
     result = execute(guided(guided=False, limit=2), answers=[Guidance(False)])
 
     assert (result.retries, instant.pauses) == (2, [0.5, 0.5])
@@ -97,7 +113,9 @@ def test_a_gate_may_still_refuse(execute, instant):
 def test_the_wait_of_the_server_is_a_lower_bound(execute, instant, guidance, pauses):
     result = execute(guided(limit=3), answers=[guidance])  # R-003-19, R-003-20
 
-    assert instant.pauses == [each.pause for each in result.attempts[:-1]] == pauses
+    assert (
+        instant.pauses == [attempt.pause for attempt in result.attempts[:-1]] == pauses
+    )
 
 
 def test_minutes_count(execute, instant):
@@ -121,7 +139,7 @@ def test_zero_is_zero_and_no_pause_is_made_of_it(execute, instant):  # R-003-20
     assert instant.pauses == []
 
 
-def test_guidance_is_read_anew_from_each_failure(execute, instant):  # R-003-21
+def test_guidance_is_read_again_from_each_failure(execute, instant):  # R-003-21
     answers = [
         Guidance(True, "fixed", 3),
         None,
@@ -147,6 +165,29 @@ def test_a_wait_at_the_cap_is_waited(execute, instant):
     assert instant.pauses == [30]
 
 
+def test_without_a_cap_a_wait_above_an_hour_stops_at_once(execute, instant):
+    said = Guidance(True, "fixed", LONGEST_WAIT + 1)
+    result = execute(guided(limit=1), answers=[said])
+
+    assert (result.retries, instant.pauses) == (0, [])
+    assert result.stopped is Stop.GUIDANCE
+
+
+def test_without_a_cap_a_wait_of_an_hour_is_waited(execute, instant):
+    execute(guided(limit=1), answers=[Guidance(True, "fixed", LONGEST_WAIT)])
+
+    assert instant.pauses == [3600]
+
+
+@pytest.mark.parametrize("max_delay", [None, 30], ids=["no cap", "cap"])
+def test_a_wait_too_large_to_read_stops_at_once(execute, instant, max_delay):
+    said = Guidance.from_http(429, {"Retry-After": "9" * 400})
+    result = execute(guided(limit=1, max_delay=max_delay), answers=[said])
+
+    assert (result.retries, instant.pauses) == (0, [])
+    assert result.stopped is Stop.GUIDANCE
+
+
 def test_growth_above_the_cap_stops_too(execute, instant):
     result = execute(guided(max_delay=5), answers=[Guidance(True, "exponential", 2)])
 
@@ -169,7 +210,7 @@ def test_a_wait_past_the_deadline_around_stops_at_once(execute, instant):
     assert result.stopped is Stop.GUIDANCE
 
 
-def test_it_is_the_deadline_that_stops_when_ones_own_pause_is_too_long(execute):
+def test_the_deadline_stops_when_the_pause_of_the_policy_is_too_long(execute):
     result = execute(
         guided(delay=20, deadline=10), answers=[Guidance(True, "fixed", 1)]
     )
@@ -234,7 +275,7 @@ def test_a_success_after_the_wait_has_no_guidance(execute, instant):
     assert (result.value, instant.pauses, result.guidance) == (7, [9], None)
 
 
-def test_a_fault_of_another_task_is_obeyed(execute, instant):
+def test_the_guidance_of_a_fault_is_followed(execute, instant):
     class Inner(Task[None]):
         def work(self) -> None:
             self.fail("busy", code="RATE_LIMITED", retry_after=30)
@@ -250,7 +291,7 @@ def test_a_fault_of_another_task_is_obeyed(execute, instant):
     assert result.guidance == Guidance(True, "fixed", 30)
 
 
-def test_any_exception_that_says_when_is_obeyed(execute, instant):
+def test_the_guidance_of_any_exception_is_followed(execute, instant):
     class Throttled(ApiError):
         retry_after = "12"
 
@@ -259,7 +300,7 @@ def test_any_exception_that_says_when_is_obeyed(execute, instant):
     assert instant.pauses == [12]
 
 
-def test_the_room_is_not_entered_before_somebody_is_guided():
+def test_guidance_is_imported_only_for_a_guided_policy():
     program = """if True:
         import sys
         from cmdx import Task, retry_on

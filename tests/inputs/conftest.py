@@ -1,7 +1,10 @@
-"""A task with one input, for tables of values."""
+"""A task with one input, for tables of values, and modules made of source."""
 
 from __future__ import annotations
 
+import importlib.util
+import sys
+import textwrap
 from typing import Any
 
 import pytest
@@ -35,3 +38,19 @@ def problems(taking):
         return [(problem.key, problem.code) for problem in result.errors]
 
     return find
+
+
+@pytest.fixture
+def module(tmp_path, monkeypatch):
+    """Import source as a module of its own."""
+
+    def load(source, name="declared_elsewhere"):
+        path = tmp_path / f"{name}.py"
+        path.write_text(textwrap.dedent(source), encoding="utf-8")
+        spec = importlib.util.spec_from_file_location(name, path)
+        loaded = importlib.util.module_from_spec(spec)
+        monkeypatch.setitem(sys.modules, name, loaded)
+        spec.loader.exec_module(loaded)
+        return loaded
+
+    return load

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Generic, TypeVar
 
 import pytest
 
 from cmdx import Context, Task, on_failed, on_success, output, required, retry_on
+from cmdx.declare.blueprint import Blueprint
+
+T = TypeVar("T")
 
 
 class Make(Task[str]):
@@ -281,3 +285,56 @@ def test_runs_do_not_share_their_outputs():
     assert first.context.total == 1
     assert second.context.total == 2
     assert second.failed
+
+
+# -- what classes share ----------------------------------------------------------------
+
+
+def test_a_generic_output_has_a_type_of_its_own_in_each_class():
+    class Base(Task[None], Generic[T]):
+        total: T = output(description="all of it")
+
+        def work(self): ...
+
+    class Whole(Base[int]):
+        pass
+
+    class Text(Base[str]):
+        pass
+
+    whole, text = Blueprint.of(Whole), Blueprint.of(Text)
+    assert whole.fields.outputs["total"].annotation is int
+    assert text.fields.outputs["total"].annotation is str
+
+
+def test_one_output_may_stand_under_several_names():
+    count = output()
+
+    class Both(Task[None]):
+        one: int = count
+        other: int = count
+
+        def work(self):
+            self.one, self.other = 1, 2
+
+    assert Both.execute().context == {"one": 1, "other": 2}
+
+
+def test_blueprints_of_the_same_class_are_equal():
+    @retry_on(OSError)
+    class Parent(Task[int], tags=("shop",)):
+        number: int = required(ge=1)
+        text: str = "a"
+        total: int = output()
+
+        @on_success
+        def note(self): ...
+
+        def work(self): ...
+
+    class Child(Parent):
+        number = 5
+
+    assert Blueprint.of(Parent) == Blueprint.of(Parent)
+    assert Blueprint.of(Child) != Blueprint.of(Parent)
+    assert Blueprint.of(Child).fields != Blueprint.of(Parent).fields

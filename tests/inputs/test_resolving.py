@@ -365,6 +365,18 @@ def test_given_tells_not_given_from_none(wrap, inputs, expected):
     assert result.value == expected
 
 
+@pytest.mark.parametrize("found", ["Ada", None])
+def test_what_a_source_returns_was_not_given(found):
+    class Greet(Task[bool]):
+        who: str | None = required(source=lambda: found)
+
+        def work(self) -> bool:
+            return self.given("who")
+
+    assert Greet.execute().value is False
+    assert Greet.execute({"who": "Grace"}).value is False  # it is ignored
+
+
 def test_given_tells_the_same_before_inputs_are_resolved():
     told = {}
 
@@ -414,8 +426,10 @@ def test_given_refuses_a_name_that_is_no_input():
         def work(self):
             self.given("nubmer")
 
-    with pytest.raises(DefinitionError, match="'nubmer'; did you mean 'number'"):
-        Tell.execute()
+    result = Tell.execute()
+
+    assert isinstance(result.cause, DefinitionError)
+    assert "'nubmer'; did you mean 'number'" in result.reason
 
 
 # -- keywords, mappings, contexts ------------------------------------------------------
@@ -600,7 +614,20 @@ def test_a_failing_source_default_or_gate_is_a_failed_result_and_not_retried(
         Tell.execute_or_raise()
 
 
-@pytest.mark.parametrize("option", ["transform", "coerce", "validate"])
+def test_whatever_coerce_raises_makes_the_value_invalid():
+    class Tell(Task[None]):
+        number: int = required(coerce=broken)
+
+        def work(self):
+            pass
+
+    result = Tell.execute(number=3)
+
+    assert result.reason == "number is invalid"
+    assert result.cause is None
+
+
+@pytest.mark.parametrize("option", ["transform", "validate"])
 def test_a_failing_step_of_the_pipeline_is_a_failed_result(option):
     class Tell(Task[None]):
         number: int = required(**{option: broken})
@@ -796,3 +823,17 @@ def test_an_async_task_resolves_its_inputs():
     assert aexecute(Tell, number="x").errors.to_dict() == {
         "number": ["must be a whole number"]
     }
+
+
+@pytest.mark.parametrize(
+    ("coerce", "given"),
+    [({"a": 1}.__getitem__, "hunter2"), ([1].__getitem__, 7), (lambda n: 1 / n, 0)],
+    ids=["KeyError", "IndexError", "ZeroDivisionError"],
+)
+def test_a_coercion_that_can_make_nothing_of_a_value_refuses_it(coerce, given):
+    class Look(Task[None]):
+        x: object = required(coerce=coerce)
+
+        def work(self) -> None: ...
+
+    assert Look.execute(x=given).reason == "x is invalid"

@@ -187,15 +187,19 @@ def test_presence_refuses_none_where_the_annotation_admits_it(problems):
     assert problems(str | None, None, presence=True) == [("x", "presence")]
 
 
-def test_presence_refuses_a_blank_default():
-    class Tell(Task[str]):
-        name: str = optional(default="", presence=True)
+def test_presence_lets_none_pass_where_none_is_the_default():
+    with pytest.warns(UserWarning, match=r"does not refuse None.*required") as warned:
 
-        def work(self):
-            return self.name
+        class Tell(Task[str]):
+            name: str | None = optional(default=None, presence=True)
 
-    assert Tell.execute().errors.to_dict() == {"name": ["must be present"]}
-    assert Tell.execute(name="a").success
+            def work(self):
+                return self.name
+
+    assert [warning.filename for warning in warned] == [__file__]
+    assert Tell.execute().value is None
+    assert Tell.execute(name=None).value is None
+    assert Tell.execute(name=" ").errors.to_dict() == {"name": ["must be present"]}
 
 
 def test_presence_of_what_was_never_given_is_that_it_is_required():

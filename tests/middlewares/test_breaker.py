@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import warnings
 from contextlib import suppress
+from contextvars import copy_context
 from threading import Barrier, Event, Thread
 
 import pytest
@@ -269,7 +271,7 @@ def test_refusals_do_not_keep_it_open(still, name):
     assert call.execute().success
 
 
-def test_who_waits_as_long_as_told_is_let_through(still, name):
+def test_waiting_for_retry_after_is_long_enough(still, name):
     call = task_with(Breaker(name, failures=1, recovery=0.7))
     for start in (0.1, 1e5 + 0.3, 3.3e7):
         circuits[name].close()
@@ -333,7 +335,7 @@ def test_a_probe_that_fails_opens_it_for_the_whole_time_again(still, name):
     assert call.execute().metadata["retry_after"] == 5.0
 
 
-def test_after_it_closed_the_row_begins_anew(still, name):
+def test_after_it_closed_failures_are_counted_from_zero(still, name):
     call = task_with(Breaker(name, failures=3, recovery=5.0))
     failing(call, 3)
     still.seconds += 5.0
@@ -356,7 +358,7 @@ def test_several_probes_must_all_go_well(still, name):
 
 
 @pytest.mark.parametrize("how", ["skip", KeyboardInterrupt()])
-def test_a_probe_without_a_verdict_gives_its_place_back(still, name, how):
+def test_another_probe_replaces_one_without_a_verdict(still, name, how):
     breaker = Breaker(name, recovery=5.0)
     opened(breaker, still)
     call = task_with(breaker)
@@ -393,7 +395,7 @@ def test_no_more_probes_than_allowed_run_at_once(still, name, in_threads, probes
     assert circuits[name].phase is Phase.CLOSED
 
 
-def test_a_probe_that_does_not_come_back_is_given_up(still, name):
+def test_a_probe_that_does_not_end_is_replaced(still, name):
     breaker = Breaker(name, recovery=5.0)
     opened(breaker, still)
     lost, _ = breaker.circuit.ask()
@@ -405,7 +407,7 @@ def test_a_probe_that_does_not_come_back_is_given_up(still, name):
     assert call.execute().success
 
 
-def test_a_slow_probe_that_comes_back_after_all_counts(still, name):
+def test_a_slow_probe_that_ends_later_counts(still, name):
     breaker = Breaker(name, recovery=5.0)
     opened(breaker, still)
 
@@ -461,14 +463,46 @@ def test_the_options_may_come_from_whoever_names_it_later(name):
     assert circuits[name].phase is Phase.OPEN
 
 
-def test_options_that_contradict_are_refused(name):
-    Breaker(name, failures=3)
-    Breaker(name, failures=3)
-    with pytest.raises(DefinitionError, match="has been given other options"):
-        Breaker(name, failures=4)
+def test_the_same_options_can_be_given_again(name):
+    first = Breaker(name, failures=3, recovery=5.0)
+    second = Breaker(name, failures=3, recovery=5.0)
+
+    assert first.circuit is second.circuit
 
 
-def test_a_forgotten_name_begins_anew(name):
+def test_other_options_replace_the_earlier_ones_with_a_warning(name):
+    call = task_with(Breaker(name, failures=3))
+    failing(call, 1)
+    with pytest.warns(UserWarning, match="declared again with other options") as seen:
+        Breaker(name, failures=2)
+
+    assert seen[0].filename == __file__
+    assert f"Breaker {name!r}" in str(seen[0].message)
+    failing(call, 1)  # the failure before the change counts as well
+    assert circuits[name].phase is Phase.OPEN
+
+
+def test_a_shorter_recovery_counts_for_a_circuit_that_is_open(name):
+    call = task_with(Breaker(name, failures=1, recovery=30.0))
+    failing(call, 1)
+    with pytest.warns(UserWarning, match="declared again"):
+        Breaker(name, failures=1, recovery=5.0)
+
+    assert call.execute().metadata["retry_after"] == 5.0
+
+
+def test_where_the_warning_is_an_error_the_earlier_options_stay(name):
+    call = task_with(Breaker(name, failures=1))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(UserWarning, match="declared again"):
+            Breaker(name, failures=2)
+    failing(call, 1)
+
+    assert circuits[name].phase is Phase.OPEN
+
+
+def test_a_forgotten_name_gets_a_new_circuit(name):
     old = Breaker(name, failures=3).circuit
     circuits.forget(name)
 
@@ -476,7 +510,7 @@ def test_a_forgotten_name_begins_anew(name):
     assert name in list(circuits)
 
 
-def test_a_task_inside_one_that_was_let_through_is_part_of_it(still, name):
+def test_a_task_inside_one_that_passed_is_part_of_it(still, name):
     breaker = Breaker(name, failures=2, recovery=5.0)
     inner = task_with(breaker)
 
@@ -546,6 +580,89 @@ def test_totals_are_right_under_threads(name):
     assert is_refused(call.execute())
 
 
+# -- background tasks -----------------------------------------------------------
+
+
+def test_a_coroutine_that_outlives_the_run_asks_the_circuit_again(name):
+    breaker = Breaker(name, failures=3)
+    call = task_with(breaker)
+
+    @middleware(breaker)
+    class Connect(Task[None]):
+        async def work(self) -> None:
+            self.context.poller = asyncio.create_task(poll(self.context.ended))
+
+    async def poll(ended):
+        await ended.wait()
+        return [await call.aexecute(how=Down()) for _ in range(5)]
+
+    async def main():
+        ended = asyncio.Event()
+        result = await Connect.aexecute(ended=ended)
+        ended.set()
+        return await result.context.poller
+
+    refused = [is_refused(result) for result in asyncio.run(main())]
+    assert refused == [False, False, False, True, True]
+
+
+def test_a_thread_that_outlives_the_run_asks_the_circuit_again(name):
+    breaker = Breaker(name, failures=2)
+    call, ended, results = task_with(breaker), Event(), []
+
+    def poll():
+        assert ended.wait(10)
+        results.extend(failing(call, 3))
+
+    @middleware(breaker)
+    class Connect(Task[None]):
+        def work(self) -> None:
+            thread = Thread(target=copy_context().run, args=(poll,))
+            thread.start()
+            self.context.thread = thread
+
+    thread = Connect.execute().context.thread
+    ended.set()
+    thread.join()
+
+    assert list(map(is_refused, results)) == [False, False, True]
+
+
+def test_a_coroutine_is_part_of_the_run_while_it_is_running(still, name):
+    breaker = Breaker(name, recovery=5.0)
+    opened(breaker, still)
+    call = task_with(breaker)
+
+    @middleware(breaker)
+    class Probe(Task[bool]):
+        async def work(self) -> bool:
+            inner = await asyncio.create_task(call.aexecute())
+            return is_refused(inner)
+
+    assert asyncio.run(Probe.aexecute()).value is False
+    assert circuits[name].phase is Phase.CLOSED
+
+
+def test_a_chain_of_background_coroutines_does_not_pile_anything_up(name):
+    @middleware(Breaker(name))
+    class Next(Task[None]):
+        async def work(self) -> None:
+            if self.context.left:
+                following = start(self.context.left - 1, self.context.sizes)
+                self.context.following = asyncio.create_task(following)
+
+    async def start(left, sizes):
+        await asyncio.sleep(0)  # until the run that started it has ended
+        sizes.append(sum(len(v) for v in copy_context().values() if type(v) is tuple))
+        result = await Next.aexecute(left=left, sizes=sizes)
+        if left:
+            await result.context.following
+
+    sizes = []
+    asyncio.run(start(9, sizes))
+    assert len(set(sizes[1:])) == 1
+
+
 # -- async ----------------------------------------------------------------------
 
 
@@ -569,7 +686,7 @@ def test_an_async_task_is_guarded_alike(name):
     assert list(map(is_refused, asyncio.run(both()))) == [False, True]
 
 
-def test_a_cancelled_probe_gives_its_place_back(still, name):
+def test_another_probe_replaces_a_cancelled_one(still, name):
     breaker = Breaker(name, recovery=5.0)
     opened(breaker, still)
     call = async_task(breaker)
@@ -623,7 +740,7 @@ def test_wrong_options_are_refused_when_it_is_made(name, options, said):
 
 @pytest.mark.parametrize("wrong", ["", None, 7])
 def test_a_breaker_needs_a_name(wrong):
-    with pytest.raises(DefinitionError, match="takes the name of what it guards"):
+    with pytest.raises(DefinitionError, match="Breaker: name must be a non-empty str"):
         Breaker(wrong)
 
 
@@ -635,11 +752,17 @@ def test_it_shows_its_name_and_phase(name):
 
 
 def test_real_time_opens_the_way_for_a_probe(name):
-    call = task_with(Breaker(name, failures=1, recovery=0.2))
-    with clock.use(clock.Clock()) as real:
+    class Later(clock.Clock):
+        """Real time, some seconds ahead."""
+
+        def monotonic(self) -> float:
+            return clock.Clock.monotonic() + wait
+
+    call = task_with(Breaker(name, failures=1, recovery=3600.0))
+    with clock.use(clock.Clock()):
         failing(call, 1)
         wait = call.execute().metadata["retry_after"]
-        real.sleep(wait)
 
-        assert 0 < wait <= 0.2
+    assert 0 < wait <= 3600.0
+    with clock.use(Later()):
         assert call.execute().success

@@ -7,7 +7,14 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from cmdx.middlewares.circuit import Condition, Phase, Thresholds, Verdict, asked, told
+from cmdx.middlewares.breaker_state import (
+    Condition,
+    Phase,
+    Thresholds,
+    Verdict,
+    on_request,
+    on_result,
+)
 
 RECOVERY = 5.0
 
@@ -45,7 +52,7 @@ class CircuitMachine(RuleBasedStateMachine):
         full = len(self.let_through) + self.good >= self.thresholds.probes
         refused = self.phase == "open" or (self.phase == "half_open" and full)
 
-        self.condition, answer = asked(self.condition, self.thresholds, self.now)
+        self.condition, answer = on_request(self.condition, self.thresholds, self.now)
 
         assert (answer.ticket is None) == refused
         if refused:
@@ -64,7 +71,7 @@ class CircuitMachine(RuleBasedStateMachine):
         number = data.draw(st.integers(0, len(self.tickets) - 1))
         call = self.tickets.pop(number)
         before = self.condition
-        self.condition = told(
+        self.condition = on_result(
             self.condition, self.thresholds, call[0], verdict, self.now
         )
         if call[1] != self.era:
@@ -117,7 +124,7 @@ TestCircuit = CircuitMachine.TestCase
 def test_what_is_decided_changes_nothing_it_was_given(verdict):
     condition, thresholds = Condition(), Thresholds(1)
     before = repr(condition)
-    later, answer = asked(condition, thresholds, 0.0)
-    told(later, thresholds, answer.ticket, verdict, 0.0)
+    later, answer = on_request(condition, thresholds, 0.0)
+    on_result(later, thresholds, answer.ticket, verdict, 0.0)
 
     assert repr(condition) == before

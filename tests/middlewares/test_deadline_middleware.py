@@ -7,8 +7,8 @@ from contextlib import suppress
 import pytest
 
 from cmdx import DefinitionError, Stop, Task, deadline, middleware, remaining, retry_on
-from cmdx.deadlines import DeadlineExceeded
 from cmdx.middlewares import Deadline
+from cmdx.run.deadlines import DeadlineExceeded
 
 pytestmark = pytest.mark.usefixtures("still")
 
@@ -74,7 +74,7 @@ def test_a_task_is_not_begun_when_the_time_is_up(still):
         result = Late.execute()
     assert result.failed
     assert result.metadata["code"] == "DEADLINE_EXCEEDED"
-    assert result.reason == "the time was up before it began"
+    assert result.reason == "the deadline had passed before the task started"
     assert worked == []
 
 

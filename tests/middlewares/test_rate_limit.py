@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from cmdx import DefinitionError, Task, clock, middleware
 from cmdx.middlewares import RateLimit, limiters
-from cmdx.middlewares.naming import rest
-from cmdx.middlewares.rate_limit import MANY, Rate, Window
+from cmdx.middlewares.rate_limit import SWEEP_FROM, Rate, Window
+from cmdx.middlewares.shared import seconds_until
 
 pytestmark = pytest.mark.usefixtures("still")
 
@@ -130,14 +130,14 @@ def test_a_function_by_that_raises_fails_the_run(name):
     assert isinstance(search.execute().cause, AttributeError)
 
 
-def test_windows_that_nobody_needs_are_forgotten(still, name):
+def test_idle_windows_are_removed(still, name):
     limiter = RateLimit(name, limit=1, per=1.0).limiter
-    for number in range(10 * MANY):
+    for number in range(10 * SWEEP_FROM):
         limiter.ask(number)
         assert limiter.ask(max(number - 50, 0)) > 0  # still remembered
         still.seconds += 0.01
 
-    assert len(limiter._windows) <= MANY
+    assert len(limiter._windows) <= SWEEP_FROM
 
 
 def test_exactly_the_limit_passes_between_threads(name, in_threads):
@@ -158,7 +158,7 @@ def test_threads_are_answered_one_after_the_other(name, in_threads):
     class SlowClock(clock.Clock):
         def monotonic(self) -> float:
             reading.append(self)
-            clock.Clock.sleep(0.005)
+            self.sleep(0.005)
             most.append(len(reading))
             reading.pop()
             return 0.0
@@ -191,7 +191,7 @@ def test_the_moments_of_a_replaced_clock_are_forgotten(still, name):
     assert search.execute().success
 
 
-def test_a_cleared_limiter_begins_anew(name):
+def test_a_cleared_limiter_has_no_runs(name):
     search = task_with(RateLimit(name, limit=1))
     search.execute()
     limiters[name].clear()
@@ -222,7 +222,7 @@ def test_never_more_than_the_limit_begins_in_any_window(limit, per, start, gaps)
 
 
 @given(limit=st.integers(1, 5), per=st.floats(0.01, 100), start=st.floats(0, 1e9))
-def test_who_waits_as_long_as_told_is_let_through(limit, per, start):
+def test_waiting_for_retry_after_is_long_enough(limit, per, start):
     window = Window(Rate(limit, per))
     waits = [window.take(start) for _ in range(limit + 1)]
 
@@ -235,10 +235,10 @@ def test_who_waits_as_long_as_told_is_let_through(limit, per, start):
 @given(now=st.floats(0, 1e9), until=st.floats(0, 1e9))
 @example(now=11.392, until=57.004)  # 11.392 + (57.004 - 11.392) < 57.004
 @example(now=7.574, until=30.739)
-def test_the_rest_of_a_time_is_never_too_short(now, until):
+def test_the_seconds_until_a_time_are_never_too_few(now, until):
     now, until = sorted((now, until))
 
-    assert now + rest(until, now) >= until
+    assert now + seconds_until(until, now) >= until
 
 
 @pytest.mark.parametrize(
@@ -248,7 +248,7 @@ def test_the_rest_of_a_time_is_never_too_short(now, until):
         ({"limit": True}, "limit"),
         ({"limit": 1, "per": 0}, "per must be a finite number"),
         ({"limit": 1, "per": float("nan")}, "per"),
-        ({"per": 1.0}, "give per together with limit"),
+        ({"per": 1.0}, "per needs a limit"),
         ({"limit": 1, "by": "user"}, "by must be a function"),
     ],
 )
@@ -258,17 +258,21 @@ def test_wrong_options_are_refused_when_it_is_made(name, options, said):
     assert name not in limiters
 
 
-def test_limits_that_contradict_are_refused(name):
-    RateLimit(name, limit=3)
-    with pytest.raises(DefinitionError, match="has been given other options"):
-        RateLimit(name, limit=4)
+def test_another_limit_replaces_the_earlier_one_with_a_warning(name):
+    search = task_with(RateLimit(name, limit=1, per=10.0))
+    search.execute()
+    with pytest.warns(UserWarning, match="declared again with other options") as seen:
+        RateLimit(name, limit=2, per=10.0)
+
+    assert seen[0].filename == __file__
+    assert statuses(search, 2) == ["success", "failed"]
 
 
-def test_a_name_that_nobody_gave_a_limit_is_misuse(name):
-    search = task_with(RateLimit(name))
+def test_a_name_without_a_limit_fails_the_run(name):
+    result = task_with(RateLimit(name)).execute()
 
-    with pytest.raises(DefinitionError, match="has no limit"):
-        search.execute()
+    assert isinstance(result.cause, DefinitionError)
+    assert "has no limit" in result.reason
 
 
 def test_it_shows_its_name_and_rate(name):

@@ -2,6 +2,7 @@
 Where we differ from Ruby on purpose: why, and what happens instead.
 
 Only fields that differ are listed; all others must be as recorded.
+What cannot be written in Python at all has no analogue, and is not replayed.
 """
 
 from __future__ import annotations
@@ -35,12 +36,12 @@ BEFORE = ("before_execution", "before_validation", "around_execution.before")
 AFTER_FAILURE = ("after_execution", "on_interrupted", "on_failed", "on_ko")
 
 
-def refused(*words):
+def refused(*words, by="DefinitionError"):
     """Return what is seen when a declaration is refused, so that nothing is run."""
     return {
         "result": None,
         "raised": {
-            "class": "ArgumentError",
+            "class": f"CMDx::{by}",
             "message": Saying(*words),
             "is_fault": False,
             "fault_task": None,
@@ -140,19 +141,15 @@ DIFFERENCES = {
         | {"result.retried": True, "sleeps": [1.0, 2.0]},
     ),
     "custom_method_name_missing": Difference(
-        "An unknown jitter is an error of the registry, which lists the known names.",
-        {
-            "result.reason": Saying("[UnknownEntryError]", "'nope'", *retriers),
-            "result.cause": Saying("CMDx::UnknownEntryError: ", "'nope'", *retriers),
-        },
-    ),
-    "registry_callable_and_block": Difference(
-        "Python has no blocks, and what a full registration returns decorates nothing.",
-        {"raised.message": "'Registry' object is not callable"},
+        "An unknown jitter is refused at the first use, with the known names.",
+        refused("'nope'", *retriers, by="UnknownEntryError"),
     ),
     "registry_non_callable": Difference(
-        "The sentence is ours.",
-        {"raised.message": Saying("'five'", "callable", "int")},
+        "The class and the sentence are ours.",
+        {
+            "raised.class": "CMDx::DefinitionError",
+            "raised.message": Saying("'five'", "callable", "int"),
+        },
     ),
     "registry_string_names": Difference(
         "Text is a name, there are no symbols beside it.",
@@ -164,7 +161,7 @@ DIFFERENCES = {
     ),
     "gate_invalid_type": Difference(
         "Text is the name of a method, and one that does not exist is refused.",
-        refused("retry_on", "if_", "'yes'", "no method"),
+        refused("retry_on", "if_", "'yes'", "not a method"),
     ),
     "errors_and_success_signal": Difference(
         "Errors win over succeed().",
@@ -229,4 +226,9 @@ DIFFERENCES = {
         "The Fault that work raised is raised again as it is, not wrapped in another.",
         {"raised.ruby_cause": None},
     ),
+}
+
+NO_ANALOGUE = {
+    "custom_block_and_jitter": "A decorator takes no block beside its jitter.",
+    "registry_callable_and_block": "A registration takes no block beside its callable.",
 }

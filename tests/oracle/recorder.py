@@ -8,6 +8,7 @@ everything that happened meanwhile is then read in the words of the record.
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections import Counter
 from contextlib import ExitStack, contextmanager
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import cmdx
-from cmdx import CmdxError, Fault, Result, Task, clock, middleware, telemetry
+from cmdx import CmdxError, Fault, Result, Task, Workflow, clock, middleware, telemetry
 
 RECORD = json.loads(Path(__file__).with_name("cmdx-oracle.json").read_text("utf-8"))
 
@@ -122,10 +123,46 @@ class Recorded(Task[Any]):
         return self.plan[min(call, len(self.plan)) - 1](self, call)
 
 
+class AwaitedRecorded(Recorded):
+    """The same, run asynchronously where no event loop runs yet."""
+
+    @classmethod
+    def execute(cls, *source, **inputs):
+        if in_event_loop():
+            return super().execute(*source, **inputs)
+        return asyncio.run(awaiting(cls).aexecute(*source, **inputs))
+
+    @classmethod
+    def execute_or_raise(cls, *source, **inputs):
+        if in_event_loop():
+            return super().execute_or_raise(*source, **inputs)
+        return asyncio.run(awaiting(cls).aexecute_or_raise(*source, **inputs))
+
+
+def in_event_loop():
+    try:
+        return asyncio.get_running_loop() is not None
+    except RuntimeError:
+        return False
+
+
+def awaiting(task):
+    """Return a class that is the same but for its ``work``, which suspends."""
+    if issubclass(task, Workflow):
+        return task
+
+    async def work(self):
+        await asyncio.sleep(0)
+        return super(twin, self).work()
+
+    twin = type(task.__name__, (task,), {"work": work})
+    return twin
+
+
 class Recorder(clock.Clock):
     """Writes down one scenario."""
 
-    def __init__(self):
+    def __init__(self, *, awaits=False):
         self.trace = []
         self.telemetry = []
         self.callbacks = []
@@ -138,13 +175,18 @@ class Recorder(clock.Clock):
         self.results = []
         self.in_any_order = False
         self.restart_random()
-        self.Task = type("Instrumented", (Recorded,), {"recorder": self})
+        base = AwaitedRecorded if awaits else Recorded
+        self.Task = type("Instrumented", (base,), {"recorder": self})
 
     # -- time and chance --------------------------------------------------------
 
     def sleep(self, seconds):
         self.sleeps.append(seconds)
         self.trace.append(f"sleep {seconds}")
+
+    async def asleep(self, seconds):
+        self.sleep(seconds)
+        await asyncio.sleep(0)
 
     def random(self):
         return next(self.randoms)
@@ -231,9 +273,9 @@ class Recorder(clock.Clock):
         return fields
 
 
-def replay(name):
+def replay(name, *, awaits=False):
     """Run the scenario *name* and return all its fields."""
-    recorder = Recorder()
+    recorder = Recorder(awaits=awaits)
     returned = raised = None
     with recorder.listening():
         try:
@@ -280,10 +322,10 @@ def inspected(values):
 
 def named(error):
     """Return the class of *error* by the name the record has for it."""
-    if isinstance(error, TypeError | ValueError):
-        return "ArgumentError"
     if isinstance(error, CmdxError):
         return f"CMDx::{type(error).__name__}"
+    if isinstance(error, TypeError | ValueError):
+        return "ArgumentError"
     return type(error).__name__
 
 

@@ -36,7 +36,7 @@ def method_that_refuses(recorder):
 @scenario("gate_if_lambda_stops_later")
 def function(recorder):
     def early(task, error, attempt):
-        recorder.gate(str(error), attempt, type(task) is T)
+        recorder.gate(str(error), attempt, isinstance(task, T))
         return attempt < 1
 
     @retry_on(TransientError, limit=5, delay=1.0, if_=early)
@@ -132,8 +132,11 @@ def refused_and_raised(recorder):
 
 @scenario("gate_reads_context")
 def reading_the_context(recorder):
-    @retry_on(TransientError, limit=5, delay=0, if_=lambda task: task.context.go > 0)
+    @retry_on(TransientError, limit=5, delay=0, if_="has_goes_left")
     class T(recorder.Task):
+        def has_goes_left(self):
+            return self.context.go > 0
+
         def work(self):
             call = recorder.working(self)
             self.context.go -= 1

@@ -120,18 +120,6 @@ def jitter_that_takes_less(recorder):
     return T.execute()
 
 
-@scenario("custom_block_and_jitter")
-def named_jitter_over_a_callable(recorder):
-    """Python has no blocks: what Ruby ignores is declared further in."""
-
-    @retry_on(TransientError, limit=2, delay=1.0, jitter="linear")
-    @retry_on(jitter=lambda: 9)
-    class T(recorder.Task):
-        plan = (boom,)
-
-    return T.execute()
-
-
 @scenario("custom_method_name_missing")
 def unknown_jitter(recorder):
     @retry_on(TransientError, limit=2, delay=1.0, jitter="nope")

@@ -189,7 +189,7 @@ def what_the_signal_says(recorder):
         runs.add(task.tid)
         payloads.append(payload | {"error": shown_error(payload["error"])})
 
-    with task_retried.connected_to(keep, sender=T):
+    with task_retried.connected_to(keep):
         result = T.execute()
     recorder.notes["root"] = runs == {result.tid} and result.root
     return result

@@ -100,7 +100,7 @@ def fault_for_a_reason(recorder):
     class Child(recorder.Task):
         plan = (failing("busy"), failing("busy"), failing("dead"))
 
-    def busy(_task, fault):
+    def busy(fault):
         return fault.result.reason == "busy"
 
     @retry_on(Fault, limit=3, delay=0, if_=busy)

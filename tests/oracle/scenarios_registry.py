@@ -70,18 +70,6 @@ def method_behind_a_built_in(recorder):
     return T.execute()
 
 
-@scenario("registry_callable_and_block")
-def callable_given_twice(_recorder):
-    """Python has no blocks: what is decorated stands for it."""
-
-    class T(Task):
-        pass
-
-    @T.retriers.register("both", lambda: 1)
-    def both():
-        return 2
-
-
 @scenario("registry_non_callable")
 def not_callable(_recorder):
     class T(Task):

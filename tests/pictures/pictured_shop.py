@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 
-from cmdx import Task, clock, retry_on
+from cmdx import Task, Workflow, clock, retry_on
 
 TIMES = {
     "Checkout": (0.0, 1.0),
@@ -103,6 +103,33 @@ def visit():
     """Return the chain of a visit to the shop, always the same but for ids."""
     with clock.use(StillClock()):
         return asyncio.run(Checkout.aexecute(card="the-number-of-the-card")).chain
+
+
+class Reserve(Task[None]):
+    def work(self) -> None: ...
+
+    def rollback(self) -> None:
+        raise OSError("the warehouse does not answer")
+
+
+class Book(Task[None]):
+    def work(self) -> None: ...
+
+    def rollback(self) -> None: ...
+
+
+class Charge(Task[None]):
+    def work(self) -> None:
+        self.fail("card declined")
+
+
+class Order(Workflow[None]):
+    steps = (Reserve, Book, Charge)
+
+
+def chain_with_failed_rollback():
+    """Return the chain of an order of which one step could not be rolled back."""
+    return Order.execute().chain
 
 
 SECRETS = [

@@ -172,7 +172,7 @@ def test_bars_are_coloured_by_status(light, dark):
         red, green, *_ = fills = seen.noted["fills"]
         amber = fills[4]
         assert fills == [red, green, green, green, amber, red, red]
-        assert [name_of_hue(each) for each in (red, green, amber)] == [
+        assert [name_of_hue(hue) for hue in (red, green, amber)] == [
             *("red", "green", "amber"),
         ]
 
@@ -189,7 +189,7 @@ def test_nothing_is_written_over_the_bars_or_past_the_edge(light):
     assert overlapping(noted["legend"]) == []
 
 
-def test_notes_stand_below_their_bars_and_above_the_next(light):
+def test_notes_are_below_their_bars_and_above_the_next(light):
     noted = light.noted
     rows = [0, 4, 5, 6]
 
@@ -210,14 +210,14 @@ def overlapping(boxes):
 
 
 def channels(colour):
-    return [float(each) for each in re.findall(r"[\d.]+", colour)][:3]
+    return [float(number) for number in re.findall(r"[\d.]+", colour)][:3]
 
 
 def luminance(rgb):
-    parts = [each / 255 for each in rgb]
+    parts = [channel / 255 for channel in rgb]
     linear = [
-        each / 12.92 if each <= 0.04045 else ((each + 0.055) / 1.055) ** 2.4
-        for each in parts
+        channel / 12.92 if channel <= 0.04045 else ((channel + 0.055) / 1.055) ** 2.4
+        for channel in parts
     ]
     return sum(map(float.__mul__, (0.2126, 0.7152, 0.0722), linear))
 
@@ -266,12 +266,12 @@ def test_text_is_readable(scheme, request):
         shade = blended(channels(noted["shade"]), shade, noted["opacity"])
 
     assert len(noted["texts"]) > 60
-    for each in noted["texts"]:
-        colour = channels(each["colour"])
-        assert contrast(colour, channels(each["behind"])) >= 4.5, each
-        if each["behind"] == noted["card"]:
-            assert contrast(colour, shade) >= 4.5, each
-        assert each["size"] >= 11, each
+    for text in noted["texts"]:
+        colour = channels(text["colour"])
+        assert contrast(colour, channels(text["behind"])) >= 4.5, text
+        if text["behind"] == noted["card"]:
+            assert contrast(colour, shade) >= 4.5, text
+        assert text["size"] >= 11, text
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

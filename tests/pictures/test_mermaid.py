@@ -8,7 +8,7 @@ from typing import NamedTuple
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pictured_shop import NASTY, NASTY_SHOWN, nasty_chain
+from pictured_shop import NASTY, NASTY_SHOWN, chain_with_failed_rollback, nasty_chain
 
 from cmdx import Chain, Task, Workflow, group, parallel, step
 from cmdx.pictures import chain_mermaid, workflow_mermaid
@@ -167,7 +167,7 @@ def test_the_label_of_a_group_tells_its_gates(options, label):
     assert [*read(workflow_mermaid(Gated)).frames] == [label]
 
 
-def test_parallel_steps_stand_between_a_fork_and_a_join():
+def test_parallel_steps_are_between_a_fork_and_a_join():
     class Dashboard(Workflow[None]):
         steps = (parallel(Find, Store),)
 
@@ -227,7 +227,7 @@ def test_a_nested_workflow_is_a_frame_with_its_steps():
     ]
 
 
-def test_frames_stand_within_frames():
+def test_frames_contain_frames():
     class Outer(Workflow[None]):
         steps = (parallel(Notify, Nested),)
 
@@ -237,7 +237,7 @@ def test_frames_stand_within_frames():
     }
 
 
-def test_other_names_of_a_step_stand_at_its_edges():
+def test_renamed_values_of_a_step_are_at_its_edges():
     class Order(Workflow[None]):
         steps = (
             Notify,
@@ -251,7 +251,7 @@ def test_other_names_of_a_step_stand_at_its_edges():
     ]
 
 
-def test_what_one_step_gives_and_the_next_takes_stand_at_one_edge():
+def test_renamed_values_of_two_steps_share_the_edge_between_them():
     class Order(Workflow[None]):
         steps = (step(Find, into="product"), step(Store, map={"item": "product"}))
 
@@ -260,7 +260,7 @@ def test_what_one_step_gives_and_the_next_takes_stand_at_one_edge():
     assert edges[1] == ("Find", "-->", "→ product\nproduct → item", "Store")
 
 
-def test_other_names_stand_at_the_edges_of_parallel_steps_and_nested_workflows():
+def test_renamed_values_are_at_the_edges_of_parallel_steps_and_nested_workflows():
     class Order(Workflow[None]):
         steps = (
             parallel(step(Find, map={"id": "a"}, into="b"), Notify),
@@ -338,7 +338,8 @@ def test_nodes_are_coloured_by_status(chain):
     text = chain_mermaid(chain)
 
     assert [*read(text).styles.values()] == [
-        *("failed", "success", "success", "success", "skipped", "failed", "failed"),
+        *("failed", "success", "success", "success", "skipped", "rollback_failed"),
+        "failed",
     ]
     for status in ("success", "skipped", "failed"):
         assert re.search(rf"classDef {status} fill:#\w+,stroke:#\w+,color:#\w+", text)
@@ -348,8 +349,18 @@ def test_nodes_tell_why(chain):
     labels = [*read(chain_mermaid(chain)).nodes.values()]
 
     assert labels[4] == "○ ApplyVoucher\nno voucher given"
-    assert labels[5] == "✗ Pay\nrolled back"
+    assert labels[5] == "✗ Pay\n✗ rollback failed: OSError"
     assert labels[6] == "✗ ChargeCard\n2 retries\ncard declined"
+
+
+def test_a_rollback_that_failed_is_shown_as_an_error():
+    text = chain_mermaid(chain_with_failed_rollback())
+    chart = read(text)
+    styles = dict(zip(chart.nodes.values(), chart.styles.values(), strict=True))
+
+    assert styles["✓ Reserve\n✗ rollback failed: OSError"] == "rollback_failed"
+    assert styles["✓ Book\nrolled back"] == "success"
+    assert re.search(r"classDef rollback_failed fill:#fde3e1,stroke:#d93a3a,", text)
 
 
 def test_the_edge_to_where_a_failure_was_thrown_from_is_bold(chain):

@@ -9,11 +9,19 @@ from xml.etree import ElementTree as ET
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pictured_shop import NASTY_SHOWN, SECRETS, TIMES, nasty_chain, spend, visit
+from pictured_shop import (
+    NASTY_SHOWN,
+    SECRETS,
+    TIMES,
+    chain_with_failed_rollback,
+    nasty_chain,
+    spend,
+    visit,
+)
 
 from cmdx import Chain, Task, retry_on
 from cmdx.pictures import chain_notebook, chain_svg
-from cmdx.pictures.page import MARGIN, NARROWEST_BAR, RIGHT, SMALL_LETTER, WIDTH
+from cmdx.pictures.layout import MARGIN, NARROWEST_BAR, RIGHT, SMALL_LETTER, WIDTH
 
 SVG = "{http://www.w3.org/2000/svg}"
 STATUSES = ["failed", "success", "success", "success", "skipped", "failed", "failed"]
@@ -48,7 +56,7 @@ class Drawing:
         return self.left + seconds * (RIGHT - self.left)
 
     def texts(self, style):
-        return ["".join(each.itertext()) for each in self.all("text", style)]
+        return ["".join(element.itertext()) for element in self.all("text", style)]
 
     def middle(self, row):
         """The height at which a bar is."""
@@ -58,7 +66,7 @@ class Drawing:
 
 
 def numbers(text):
-    return [float(each) for each in re.findall(r"-?\d*\.?\d+(?:e-?\d+)?", text)]
+    return [float(number) for number in re.findall(r"-?\d*\.?\d+(?:e-?\d+)?", text)]
 
 
 def approximately(*values):
@@ -66,7 +74,7 @@ def approximately(*values):
 
 
 def note(drawing, row):
-    return ["".join(each.itertext()) for each in drawing.all("text", "note", row)]
+    return ["".join(element.itertext()) for element in drawing.all("text", "note", row)]
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +100,7 @@ def test_bars_are_coloured_by_status(drawing):
     assert [row.get("class").split()[1] for row in drawing.rows] == STATUSES
 
 
-def test_bars_stand_one_below_the_other_in_the_order_of_the_tree(drawing):
+def test_bars_are_one_below_the_other_in_tree_order(drawing):
     heights = [drawing.middle(row) for row in range(len(drawing.rows))]
 
     assert heights == sorted(set(heights))
@@ -119,21 +127,24 @@ def test_names_are_left_of_the_bars_and_durations_right(drawing):
     assert drawing.texts("time") == [
         *("1.00 s", "100 ms", "400 ms", "290 ms", "0 µs", "500 ms", "500 ms"),
     ]
-    assert all(float(each.get("x")) > RIGHT for each in durations)
+    assert all(float(element.get("x")) > RIGHT for element in durations)
     assert all(
-        float(each.get("x")) < drawing.left for each in drawing.all("text", "name")
+        float(element.get("x")) < drawing.left
+        for element in drawing.all("text", "name")
     )
 
 
 def test_names_are_indented_below_their_parents(drawing):
-    places = [float(each.get("x")) for each in drawing.all("text", "name")]
+    places = [float(element.get("x")) for element in drawing.all("text", "name")]
 
     assert places[0] < places[1] == places[2] == places[5] < places[6]
 
 
 def test_the_scale_has_round_times_where_they_are(drawing):
     (axis,) = drawing.all("g", "axis")
-    labels = [(each.text, float(each.get("x"))) for each in axis.iter(SVG + "text")]
+    labels = [
+        (element.text, float(element.get("x"))) for element in axis.iter(SVG + "text")
+    ]
 
     assert labels == [
         ("0", pytest.approx(drawing.x(0), abs=0.02)),
@@ -163,7 +174,7 @@ def test_the_scale_suits_the_duration(seconds, last):
             spend(seconds)
 
     (axis,) = Drawing(chain_svg(Busy.execute().chain)).all("g", "axis")
-    labels = [each.text for each in axis.iter(SVG + "text")]
+    labels = [element.text for element in axis.iter(SVG + "text")]
 
     assert labels[0] == "0"
     assert labels[-1] == last
@@ -192,7 +203,7 @@ def test_the_drawing_has_a_title_for_those_who_cannot_see_it(drawing):
     assert drawing.root.get("role") == "img"
     assert (
         drawing.root.find(f"{SVG}title").text
-        == "Checkout: failed after 1.00 s, 7 results"
+        == "Checkout: failed after 1.00 s, 7 results, 1 rollback failed"
     )
 
 
@@ -240,7 +251,7 @@ def test_failed_attempts_of_a_success_are_red():
 
 
 @pytest.mark.usefixtures("still")
-def test_attempts_that_cannot_be_told_apart_are_drawn_once():
+def test_attempts_too_close_together_are_drawn_once():
     @retry_on(ValueError, limit=999, delay=0)
     class Flaky(Task[None]):
         def work(self) -> None:
@@ -293,21 +304,38 @@ def test_an_arrow_leads_from_a_thrown_failure_to_its_origin(drawing):
 def test_what_was_rolled_back_is_marked(drawing):
     marked = [
         row
-        for row, each in enumerate(drawing.rows)
-        if drawing.all("path", "undo", each)
+        for row, group in enumerate(drawing.rows)
+        if drawing.all("path", "undo", group)
     ]
 
     assert marked == [5]
 
 
-def test_reasons_stand_below_the_bars(drawing):
+@pytest.mark.usefixtures("still")
+def test_a_rollback_that_failed_is_shown_as_an_error():
+    drawing = Drawing(chain_svg(chain_with_failed_rollback()))
+    _, reserve, book, _ = drawing.rows
+
+    assert note(drawing, reserve) == ["✗ rollback failed: OSError"]
+    assert note(drawing, book) == ["rolled back"]
+    for element in ("path", "text"):
+        assert len(drawing.all(element, "rollback-failed", reserve)) == 1
+        assert drawing.all(element, "rollback-failed", book) == []
+    assert reserve.find(f"{SVG}title").text.endswith(": ✗ rollback failed: OSError")
+    (legend,) = drawing.all("g", "legend")
+    assert {"rolled back", "rollback failed"} <= set(legend.itertext())
+    rules = drawing.root.find(f"{SVG}style").text
+    assert ".undo.rollback-failed{stroke:#d93a3a}" in rules
+
+
+def test_reasons_are_below_the_bars(drawing):
     assert [note(drawing, row) for row in drawing.rows] == [
         ["thrown from Pay"],
         [],
         [],
         [],
         ["no voucher given"],
-        ["thrown from ChargeCard · rolled back, but that raised OSError"],
+        ["thrown from ChargeCard · ✗ rollback failed: OSError"],
         ["card declined"],
     ]
 
@@ -318,7 +346,7 @@ def test_reasons_stand_below_the_bars(drawing):
     ids=["that fits", "that is escaped", "that is cut"],
 )
 @pytest.mark.usefixtures("still")
-def test_a_long_note_of_a_late_bar_stands_further_to_the_left(reason, shown):
+def test_a_long_note_of_a_late_bar_is_further_to_the_left(reason, shown):
     class Late(Task[None]):
         def work(self) -> None:
             spend(0.01)
@@ -344,7 +372,7 @@ def test_the_legend_explains_what_is_there_and_nothing_else(drawing):
 
     assert list(legend.itertext()) == [
         *("success", "skipped", "failed", "attempt", "pause"),
-        *("at the same time", "thrown from", "rolled back"),
+        *("at the same time", "thrown from", "rollback failed"),
     ]
     assert list(plain.itertext()) == ["success"]
 
@@ -381,7 +409,7 @@ def test_any_reason_leaves_the_drawing_well_formed(reason):
 
 
 @pytest.mark.parametrize("letter", ["W", "界"])
-def test_a_long_name_is_cut_and_told_in_full_when_pointed_at(letter):
+def test_a_long_name_is_shortened_and_complete_in_the_tooltip(letter):
     name = letter * 200
     long = type("Long", (Task,), {"work": lambda _: None, "__qualname__": name})
     drawing = Drawing(chain_svg(long.execute().chain))
@@ -402,7 +430,7 @@ def test_names_of_deeply_nested_tasks_stay_left_of_the_bars():
                 Nested.execute(self)
 
     drawing = Drawing(chain_svg(Nested.execute(left=50).chain))
-    places = [float(each.get("x")) for each in drawing.all("text", "name")]
+    places = [float(element.get("x")) for element in drawing.all("text", "name")]
 
     assert len(places) == 51
     assert places == sorted(places)
@@ -412,7 +440,7 @@ def test_names_of_deeply_nested_tasks_stay_left_of_the_bars():
 def test_nothing_secret_is_shown(chain):
     text = chain_svg(chain)
 
-    assert [each for each in SECRETS if each in text] == []
+    assert [secret for secret in SECRETS if secret in text] == []
 
 
 def test_the_same_chain_is_drawn_the_same_again(chain):
@@ -444,9 +472,9 @@ def test_there_are_colours_for_light_and_dark(drawing):
 
 
 def test_two_drawings_on_one_page_do_not_share_ids(chain):
-    ids = [re.findall(r' id="([^"]+)"', chain_svg(each)) for each in (chain, visit())]
+    ids = [re.findall(r' id="([^"]+)"', chain_svg(run)) for run in (chain, visit())]
 
-    assert [len(each) for each in ids] == [1, 1]
+    assert [len(found) for found in ids] == [1, 1]
     assert ids[0] != ids[1]
 
 

@@ -14,6 +14,7 @@ from pictured_shop import NASTY_SHOWN, TIMES, StillClock, nasty_chain, spend
 
 from cmdx import Chain, Task, before_execution, clock, retry_on
 from cmdx.pictures import timeline
+from cmdx.report import tree_order
 
 
 def rows_of(chain):
@@ -23,7 +24,7 @@ def rows_of(chain):
 # -- rows and bars --------------------------------------------------------------
 
 
-def test_rows_stand_in_the_order_of_the_tree(chain):
+def test_rows_are_in_tree_order(chain):
     rows = timeline(chain).rows
 
     assert [row.name for row in rows] == list(TIMES)
@@ -50,6 +51,40 @@ def test_rows_tell_what_became_of_the_tasks(chain):
     assert rows["ApplyVoucher"].reason == "no voucher given"
     assert rows["ChargeCard"].retries == 2
     assert timeline(chain).root == rows["Checkout"]
+
+
+def test_siblings_are_in_order_of_start_though_the_wall_clock_stands_still():
+    class Frozen(EventClock):
+        def time(self) -> float:
+            return 0.0
+
+    class Child(Task[None]):
+        async def work(self) -> None:
+            await clock.current.get().asleep(self.context.seconds)
+
+    class Short(Child):
+        pass
+
+    class Long(Child):
+        pass
+
+    class Parent(Task[None]):
+        async def work(self) -> None:
+            first = asyncio.create_task(Long.aexecute(seconds=9))
+            await clock.current.get().asleep(1)
+            await Short.aexecute(seconds=1)
+            await first
+
+    with clock.use(Frozen()) as events:
+        chain = asyncio.run(events.run(Parent.aexecute())).chain
+
+    assert [result.task for result in chain] == [Parent, Short, Long]
+    assert [row.name for row in timeline(chain).rows] == ["Parent", "Long", "Short"]
+    assert [(depth, result.task) for depth, _, result in tree_order(chain)] == [
+        (0, Parent),
+        (1, Long),
+        (1, Short),
+    ]
 
 
 @pytest.mark.usefixtures("still")
@@ -85,7 +120,7 @@ def test_a_chain_that_was_pickled_has_the_same_timeline(chain):
 
 
 @pytest.mark.usefixtures("still")
-def test_many_levels_stand_one_below_the_other():
+def test_many_levels_are_one_below_the_other():
     class Nested(Task[None]):
         def work(self) -> None:
             if self.context.left:
@@ -132,15 +167,15 @@ def test_words_that_are_spelt_with_joiners_are_kept():
 
 def test_the_first_rows_are_a_timeline_too(chain):
     whole = timeline(chain)
-    part = whole.clipped(3)
+    part = whole.first_rows(3)
 
     assert [row.name for row in part.rows] == list(TIMES)[:3]
     assert part.rows[0].last == 2
     assert part.rows[0].origin is None
-    assert [(each.first, each.last) for each in part.lanes] == [(2, 2)]
+    assert [(lanes.first, lanes.last) for lanes in part.lanes] == [(2, 2)]
     assert part.duration == whole.duration
-    assert whole.clipped(2).lanes == ()
-    assert whole.clipped(7) == whole
+    assert whole.first_rows(2).lanes == ()
+    assert whole.first_rows(7) == whole
 
 
 # -- attempts -------------------------------------------------------------------
@@ -149,10 +184,10 @@ def test_the_first_rows_are_a_timeline_too(chain):
 def test_each_attempt_is_a_tick(chain):
     ticks = rows_of(chain)["ChargeCard"].ticks
 
-    assert [tuple(each.span) for each in ticks] == [
+    assert [tuple(tick.span) for tick in ticks] == [
         pytest.approx((start, 0.1)) for start in (0.5, 0.7, 0.9)
     ]
-    assert [each.error for each in ticks] == ["TimeoutError", "TimeoutError", None]
+    assert [tick.error for tick in ticks] == ["TimeoutError", "TimeoutError", None]
 
 
 def test_one_clean_attempt_has_no_ticks(chain):
@@ -173,7 +208,7 @@ def test_an_attempt_starts_when_work_is_called_not_when_the_task_starts():
     (row,) = timeline(Prepared.execute().chain).rows
 
     assert row.bar == (0, 3)
-    assert [each.span for each in row.ticks] == [(2, 1)]
+    assert [tick.span for tick in row.ticks] == [(2, 1)]
 
 
 def test_pauses_lie_between_attempts(chain):
@@ -212,7 +247,7 @@ def test_without_a_delay_there_is_no_pause():
     (row,) = timeline(Flaky.execute().chain).rows
 
     assert row.pauses == ()
-    assert [each.span for each in row.ticks] == [(0, 1), (1, 1)]
+    assert [tick.span for tick in row.ticks] == [(0, 1), (1, 1)]
 
 
 # -- lanes ----------------------------------------------------------------------
@@ -268,7 +303,7 @@ def run_beside(times):
 
     class Parent(Task[None]):
         async def work(self) -> None:
-            await asyncio.gather(*(later(*each) for each in times))
+            await asyncio.gather(*(later(*time) for time in times))
 
     with clock.use(EventClock()) as events:
         return asyncio.run(events.run(Parent.aexecute())).chain
@@ -304,7 +339,7 @@ def test_rows_in_one_lane_never_overlap_and_there_are_no_more_lanes_than_needed(
 def test_each_of_many_at_the_same_time_has_a_lane_of_its_own():
     line = timeline(run_beside([(0, 1)] * 300))
 
-    assert [each.at_once for each in line.lanes] == [300]
+    assert [lanes.at_once for lanes in line.lanes] == [300]
     assert sorted(row.lane for row in line.rows[1:]) == list(range(300))
 
 
@@ -358,7 +393,7 @@ def test_a_failure_thrown_from_another_chain_has_a_name_but_no_row():
     assert (row.thrown, row.origin, row.origin_name) == (True, None, "Elsewhere")
 
 
-def test_what_was_rolled_back_is_told_with_the_class_of_what_that_raised(chain):
+def test_a_row_has_the_class_of_the_error_of_its_rollback(chain):
     rows = rows_of(chain)
 
     assert (rows["Pay"].rolled_back, rows["Pay"].rollback_error) == (True, "OSError")

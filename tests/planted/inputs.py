@@ -85,6 +85,15 @@ assert_type(Charge.execute(order_id=7, address=None), Result[int])
 assert_type(Charge.execute({"order_id": "7"}), Result[int])
 assert_type(Charge.execute(Context(order_id="7")), Result[int])
 assert_type(Charge.execute(Charge.execute(order_id=7)), Result[int])
+assert_type(Charge.execute({"order_id": "7"}, currency="USD"), Result[int])
+assert_type(Charge.execute(Context(), order_id=7), Result[int])
+assert_type(Charge.execute(Bare(), order_id=7), Result[int])
+assert_type(Charge.execute(Bare.execute(), order_id=7), Result[int])
+assert_type(Charge.execute_or_raise(Context(), order_id=7), Result[int])
+assert_type(Charge.execute_or_raise(Context(), order_id=7).value, int)
+assert_type(Bare.execute({"any": 1}, thing=2), Result[None])
+assert_type(Aliased.execute({}, type="book"), Result[str])
+assert_type(WrapNumber.execute({}, number=1.5), Result[float])
 assert_type(Charge.execute_or_raise(order_id=7), Result[int])
 assert_type(Charge.execute_or_raise(order_id=7).value, int)
 assert_type(Charge(order_id=7), Charge)
@@ -102,6 +111,8 @@ async def right() -> None:
     assert_type(await Charge.aexecute(order_id=7), Result[int])
     assert_type(await Charge.aexecute({"order_id": "7"}), Result[int])
     assert_type(await Charge.aexecute_or_raise(order_id=7), Result[int])
+    assert_type(await Charge.aexecute({}, order_id=7), Result[int])
+    assert_type(await Charge.aexecute_or_raise(Context(), order_id=7), Result[int])
     assert_type(await Charge(order_id=7).arun(), Result[int])
 
 
@@ -133,6 +144,8 @@ Charge.execute(order_id=7, address={"street": "here"})  # planted: mistyped
 Charge.execute_or_raise(order_id="7")  # planted: mistyped
 Charge(order_id="7")  # planted: mistyped
 Charge.execute(7)  # planted: neither a mapping nor a context
+Charge.execute(7, order_id=7)  # planted: neither a mapping nor a context
+Charge.execute({}, {}, order_id=7)  # planted: one source is enough
 WrapNumber.execute(number="x")  # planted: mistyped
 
 # -- what callers cannot give ----------------------------------------------------------
@@ -147,6 +160,7 @@ Sourced.execute(name="Ada", role="admin")  # planted: it has a source
 
 wrong: Result[str] = Charge.execute(order_id=7)  # planted: result
 shared: Result[str] = Charge.execute({"order_id": 7})  # planted: result
+both: Result[str] = Charge.execute({"order_id": 7}, currency="USD")  # planted: result
 text: str = Charge.execute(order_id=7).value  # planted: value
 raised: str = Charge.execute_or_raise(order_id=7).value  # planted: value
 invoked: Result[str] = Charge(order_id=7).run()  # planted: result
@@ -158,6 +172,7 @@ async def astray() -> None:
     await Charge.aexecute(order_id=7, curency="EUR")  # planted: misspelt
     await Charge.aexecute_or_raise(order_id="7")  # planted: mistyped
     _: Result[str] = await Charge.aexecute(order_id=7)  # planted: result
+    __: Result[str] = await Charge.aexecute({}, order_id=7)  # planted: result
 
 
 # -- declarations ----------------------------------------------------------------------
@@ -169,3 +184,49 @@ class Contradictory(Task[None]):
     other_made: int = optional(factory=list)  # planted: of another type
     no_name: int = required(alias=3)  # planted: an alias is text
     plain: int = "3"  # planted: of another type
+
+
+# -- work ------------------------------------------------------------------------------
+
+
+class Later(Task[str]):
+    async def work(self) -> str:
+        return "later"
+
+
+class Narrower(Task[object]):
+    def work(self) -> str:
+        return "of a narrower type"
+
+
+class Deriving(Charge):
+    def work(self) -> int:
+        return super().work() + 1
+
+
+assert_type(Later(), Later)
+assert_type(Narrower.execute(), Result[object])
+assert_type(Deriving.execute(order_id=7), Result[int])
+
+
+async def later() -> None:
+    assert_type(await Later.aexecute(), Result[str])
+
+
+class ReturnsAnother(Task[str]):
+    def work(self) -> int:  # planted: work
+        return 3
+
+
+class ReturnsAnotherLater(Task[str]):
+    async def work(self) -> int:  # planted: work
+        return 3
+
+
+class ReturnsNothing(Task[str]):
+    def work(self) -> None: ...  # planted: work
+
+
+class TakesAnInput(Task[str]):
+    def work(self, name: str) -> str:  # planted: inputs are annotations
+        return name

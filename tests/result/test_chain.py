@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Sequence
+from contextvars import copy_context
 from uuid import UUID
+from weakref import ref
 
 import pytest
 
-from cmdx import Chain, Status, Task, clock, middleware, retry_on
+from cmdx import Chain, Status, Task, clock, detached, middleware, retry_on
 
 
 class Leaf(Task[str]):
@@ -245,6 +248,53 @@ def test_all_share_the_id_of_the_chain_and_none_the_id_of_a_run():
     assert len({result.tid for result in chain} | {chain.id}) == 6
 
 
+# -- chains of their own --------------------------------------------------------
+
+
+class Polling(Task[None]):
+    """Runs tasks for days, and keeps nothing of them."""
+
+    def work(self):
+        with detached():
+            self.context.found = Branch.execute()
+        Leaf.execute()
+
+
+def test_detached_tasks_begin_chains_of_their_own():
+    result = Polling.execute()
+    found = result.context.found
+
+    assert [each.task for each in result.chain] == [Polling, Leaf]
+    assert found.root
+    assert found.chain[0].task is Branch
+    assert found.cid != result.cid
+
+
+def test_what_detached_tasks_held_is_freed_at_once():
+    class Payload:
+        pass
+
+    class Worker(Task[bool]):
+        def work(self):
+            payload = Payload()
+            watched = ref(payload)
+            with detached():
+                Leaf.execute(payload=payload)
+            del payload
+            return watched() is None
+
+    assert Worker.execute().value
+
+
+def test_a_block_of_detached_tasks_may_be_left_in_another_context():
+    block = detached()
+    copy_context().run(block.__enter__)
+
+    block.__exit__(None, None, None)
+
+    assert Root.execute().root
+
+
 # -- who ran whom ---------------------------------------------------------------
 
 
@@ -252,6 +302,54 @@ def test_index_is_the_place_in_the_chain():
     chain = Root.execute().chain
 
     assert [result.index for result in chain] == [0, 1, 2, 3, 4]
+
+
+def test_indexes_of_results_are_counted_once():
+    class Counted(list):
+        reads = 0
+
+        def __getitem__(self, index):
+            self.reads += 1
+            return super().__getitem__(index)
+
+        def __iter__(self):
+            for item in super().__iter__():
+                self.reads += 1
+                yield item
+
+    class Many(Task[int]):
+        def work(self):
+            chain = Leaf.execute().chain
+            chain._records = records = Counted(chain._records)
+            indexes = [Leaf.execute().index for _ in range(100)]
+            assert indexes == list(range(2, 102))
+            return records.reads
+
+    assert Many.execute().value <= 2 * 101
+
+
+def test_the_index_of_a_task_that_still_runs_is_the_next_one():
+    seen = []
+
+    def look(_task):
+        result = yield
+        seen.append((result.index, result))
+
+    @middleware(look)
+    class Watched(Task[None]):
+        def work(self):
+            Leaf.execute()
+            Leaf.execute()
+
+    class Outer(Task[None]):
+        def work(self):
+            Leaf.execute()
+            Watched.execute()
+
+    Outer.execute()
+
+    ((index, result),) = seen
+    assert (index, result.index) == (4, 4)
 
 
 def test_parents_are_the_results_of_those_who_ran_them():
@@ -397,6 +495,39 @@ def test_tree_draws_children_under_their_parents_in_order_of_start():
         "└─ ✗ Reserve  0.0 ms  1 retry, no stock",
     ]
     assert len({row.index(" ms") for row in rows}) == 1
+
+
+class StoppedWall(clock.Clock):
+    """The time of day stands still, as with a coarse clock, and is set back."""
+
+    def __init__(self):
+        self.hours = 24.0
+
+    def time(self):
+        self.hours -= 1
+        return self.hours * 3600
+
+
+def test_tree_is_in_order_of_start_whatever_the_time_of_day():
+    class Waits(Task[None]):
+        async def work(self) -> None:
+            await self.context.go.wait()
+
+    class Goes(Task[None]):
+        async def work(self) -> None:
+            self.context.go.set()
+
+    class Both(Task[None]):
+        async def work(self) -> None:
+            given = {"go": asyncio.Event()}
+            await asyncio.gather(Waits.aexecute(given), Goes.aexecute(given))
+
+    with clock.use(StoppedWall()):
+        chain = asyncio.run(Both.aexecute()).chain
+
+    assert [each.task for each in chain] == [Both, Goes, Waits]
+    rows = chain.tree().splitlines()
+    assert ["Waits" in rows[1], "Goes" in rows[2]] == [True, True]
 
 
 def test_tree_of_a_single_task_is_one_line():

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from cmdx import CmdxError, Fault, Status, Stop, Task, retry_on
+from cmdx import CmdxError, DefinitionError, Fault, Status, Stop, Task, retry_on
 
 
 class Pay(Task[int]):
@@ -93,6 +93,44 @@ def test_a_mixin_that_is_no_task_adds_no_fault():
 def test_a_fault_is_named_after_its_task():
     assert Pay.Fault.__qualname__ == "Pay.Fault"
     assert Pay.Fault.__module__ == __name__
+
+
+def test_a_task_may_define_its_fault_itself():
+    class Charge(Pay):
+        class Fault(Pay.Fault):
+            code = 7
+
+    class ChargeTwice(Charge):
+        pass
+
+    assert issubclass(ChargeTwice.Fault, Charge.Fault)
+    with pytest.raises(Charge.Fault) as raised:
+        Charge.execute_or_raise()
+    assert type(raised.value) is Charge.Fault
+    assert raised.value.code == 7
+
+
+@pytest.mark.parametrize(
+    ("bases", "fault"),
+    [
+        ((Task,), ValueError),
+        ((Task,), 3),
+        ((Task,), None),
+        ((Task,), "Fault"),
+        ((Pay,), Fault),
+        ((Pay,), Ship.Fault),
+        ((Pay, Ship), Pay.Fault),
+    ],
+)
+def test_a_fault_that_would_not_be_caught_as_those_of_its_bases_is_refused(
+    bases, fault
+):
+    names = ", ".join(
+        "cmdx.Fault" if base is Task else f"{base.__name__}.Fault" for base in bases
+    )
+
+    with pytest.raises(DefinitionError, match=rf"Odd\.Fault .*class Fault\({names}\)"):
+        type("Odd", bases, {"Fault": fault})
 
 
 # -- in except ------------------------------------------------------------------
@@ -193,8 +231,10 @@ def test_its_message_names_the_task_when_there_is_no_reason():
         def work(self) -> None:
             self.fail()
 
-    with pytest.raises(Silent.Fault, match=r"Silent failed$"):
+    with pytest.raises(Silent.Fault) as raised:
         Silent.execute_or_raise()
+
+    assert str(raised.value) == f"{Silent.__qualname__} failed"
 
 
 def test_a_thrown_failure_raises_the_fault_of_the_deepest_failure():

@@ -4,7 +4,10 @@ import asyncio
 import functools
 import gc
 import math
+import operator
 import weakref
+from decimal import Decimal
+from fractions import Fraction
 from itertools import cycle
 
 import attrs
@@ -211,9 +214,9 @@ def test_misuse_of_the_framework_is_not_tried_again(instant):
             calls.append(self.attempt)
             return self.context.nowhere
 
-    with pytest.raises(UnknownContextKey):
-        Charge.execute()
+    result = Charge.execute()
 
+    assert isinstance(result.cause, UnknownContextKey)
     assert (calls, instant.pauses) == ([0], [])
 
 
@@ -458,6 +461,30 @@ WRONG = [  # R-000-3, R-000-4
 ]
 
 
+@pytest.mark.parametrize("number", [Decimal, Fraction])
+def test_any_real_number_is_a_delay(number, instant):
+    class Fetch(Task[int]):
+        def work(self):
+            return self.retry(
+                failing_once(), base_delay=number(1) / 10, max_delay=number(3)
+            )
+
+    assert Fetch.execute().value == 1
+    assert instant.pauses == [pytest.approx(0.1)]
+
+
+def failing_once():
+    calls = []
+
+    def call():
+        calls.append(None)
+        if len(calls) == 1:
+            raise TimeoutError
+        return 1
+
+    return call
+
+
 @pytest.mark.parametrize(("options", "message"), WRONG, ids=repr)
 def test_wrong_options_are_refused(options, message):
     with pytest.raises(DefinitionError) as refused:
@@ -604,3 +631,72 @@ def test_wrong_defaults_of_a_class_are_refused_when_it_is_made():  # R-000-10
 
         class Charge(Task[None], retry=RetryOptions(max_attempts=0)):
             pass
+
+
+def test_a_coroutine_function_given_to_retry_is_refused_with_the_cure(instant):
+    async def fetch():
+        return 3
+
+    class Fetch(Task[int]):
+        def work(self) -> int:
+            return self.retry(fetch)
+
+    result = Fetch.execute()
+
+    assert type(result.cause) is TypeError
+    assert "await self.aretry(...)" in result.reason
+    assert instant.pauses == []
+
+
+def test_a_plain_function_given_to_aretry_is_refused_with_the_cure(instant):
+    calls = []
+
+    class Fetch(Task[int]):
+        async def work(self) -> int:
+            return await self.aretry(lambda: calls.append("called"))
+
+    result = asyncio.run(Fetch.aexecute())
+
+    assert type(result.cause) is TypeError
+    assert "Use `self.retry(...)`" in result.reason
+    assert calls == ["called"]
+    assert instant.pauses == []
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"should_retry": lambda _error, _next, _more: True}, "takes 3 arguments"),
+        ({"should_retry": lambda _error, *, _least: True}, "requires the keyword"),
+        ({"retry_result": lambda: True}, "too many positional arguments"),
+    ],
+)
+def test_what_cannot_be_asked_is_refused_before_the_first_call(again, options, said):
+    down = Down()
+
+    with pytest.raises(DefinitionError, match=rf"retry: {next(iter(options))}.*{said}"):
+        again(down, **options)
+
+    assert down.raised == []
+
+
+def test_an_async_predicate_is_refused_before_the_first_call(again):
+    async def ask(_error):
+        return True
+
+    with pytest.raises(DefinitionError, match=r"should_retry .* is async"):
+        again(Down(), should_retry=ask)
+
+
+def test_a_function_that_takes_more_is_refused_before_the_first_call(again):
+    with pytest.raises(TypeError, match=r"retry: .*requires the keyword .*'url'"):
+        again(lambda *, url: url)
+
+
+def test_a_predicate_without_a_readable_signature_is_given_the_error(again):
+    down = Down(ConnectionError)
+
+    with pytest.raises(ConnectionError):
+        again(down, should_retry=operator.attrgetter("errno"))
+
+    assert len(down.raised) == 1

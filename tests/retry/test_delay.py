@@ -1,17 +1,20 @@
 from __future__ import annotations
 
+import asyncio
 import functools
 import gc
 import math
 import random
 import statistics
 import weakref
+from contextlib import nullcontext
+from decimal import Decimal
 from fractions import Fraction
 from itertools import cycle
 
 import pytest
 
-from cmdx import Stop, Task, UnknownEntryError, clock, retry_on
+from cmdx import Stop, Task, UnknownEntryError, clock, deadline, retriers, retry_on
 
 
 class Down(Task[None]):
@@ -21,39 +24,39 @@ class Down(Task[None]):
         raise TimeoutError("down")
 
 
-class Sleepless(clock.Clock):
-    """Must not be asked to sleep."""
+@pytest.fixture
+def pauses(execute, instant):
+    """Fail each time, and list the pauses; those of nothing must not be slept."""
 
-    def sleep(self, seconds: float) -> None:
-        message = f"slept {seconds} seconds"
-        raise AssertionError(message)
+    def list_pauses(task=Down, **options):
+        @retry_on(TimeoutError, **options)
+        class Charge(task):
+            pass
 
-    async def asleep(self, seconds: float) -> None:
-        self.sleep(seconds)
+        result = execute(Charge)
+
+        assert isinstance(result.cause, TimeoutError)
+        assert result.stopped == Stop.EXHAUSTED
+        made = [attempt.pause for attempt in result.attempts]
+        assert made.pop() is None  # after the last attempt
+        assert instant.pauses == [pause for pause in made if pause]
+        return made
+
+    return list_pauses
 
 
 # -- no sleeping for nothing ----------------------------------------------------------
 
 
-@pytest.mark.parametrize("delay", [0, 0.0])
-def test_without_a_delay_neither_sleep_nor_jitter_is_called(execute, delay):
-    def jitter(*_):  # R-004-17
-        raise AssertionError("jitter was called")
-
-    @retry_on(TimeoutError, delay=delay, jitter=jitter)
-    class Charge(Down):
-        pass
-
-    with clock.use(Sleepless()):
-        result = execute(Charge)
-
-    assert isinstance(result.cause, TimeoutError)
-    assert (result.retries, result.stopped) == (3, Stop.EXHAUSTED)
+def refuse(*_):
+    raise AssertionError("jitter was called")
 
 
 @pytest.mark.parametrize(
     "options",
     [
+        {"delay": 0, "jitter": refuse},  # R-004-17
+        {"delay": 0.0, "jitter": refuse},
         {"jitter": lambda: 0},
         {"jitter": lambda: 0.0},
         {"jitter": lambda: -1.0},
@@ -61,198 +64,119 @@ def test_without_a_delay_neither_sleep_nor_jitter_is_called(execute, delay):
         {"max_delay": 0},
         {"max_delay": 0.0, "jitter": "exponential"},
     ],
-    ids=["zero", "zero float", "negative", "negative clamped", "cap", "cap and jitter"],
+    ids=[
+        "no delay",
+        "no delay float",
+        "zero",
+        "zero float",
+        "negative",
+        "negative clamped",
+        "cap",
+        "cap and jitter",
+    ],
 )
-def test_a_pause_of_nothing_is_not_slept(execute, options):  # R-004-20
-    @retry_on(TimeoutError, **options)
-    class Charge(Down):
-        pass
-
-    with clock.use(Sleepless()):
-        result = execute(Charge)
-
-    assert isinstance(result.cause, TimeoutError)
-    assert [each.pause for each in result.attempts] == [0.0, 0.0, 0.0, None]
+def test_a_pause_of_nothing_is_not_slept(pauses, options):  # R-004-20
+    assert pauses(**options) == [0, 0, 0]
 
 
-def test_the_first_success_sleeps_not_at_all(execute):
+def test_the_first_success_sleeps_not_at_all(execute, instant):
     @retry_on(TimeoutError)
     class Charge(Task[None]):
         def work(self) -> None:
             """Do nothing."""
 
-    with clock.use(Sleepless()):
-        assert execute(Charge).success
+    assert execute(Charge).success
+    assert instant.pauses == []
 
 
 # -- how long -------------------------------------------------------------------------
 
 
-def test_without_jitter_the_delay_is_constant(execute, instant):  # R-004-18
-    @retry_on(TimeoutError, delay=0.25, limit=4)
-    class Charge(Down):
-        pass
-
-    execute(Charge)
-
-    assert instant.pauses == [0.25] * 4
+def after_the_pause_before(drawn):
+    previous = 4
+    for _ in range(6):
+        previous = 4 + drawn * (3 * previous - 4)
+        yield previous
 
 
-DRAWS = (0.0, 0.25, 0.5, 0.999)
+@pytest.mark.parametrize("drawn", [0.0, 0.25, 0.5, 0.999])
+@pytest.mark.parametrize(
+    ("jitter", "expected"),
+    [
+        (None, lambda _: [4, 4, 4, 4, 4, 4]),  # R-004-18
+        ("linear", lambda _: [4, 8, 12, 16, 20, 24]),
+        ("exponential", lambda _: [4, 8, 16, 32, 64, 128]),
+        ("fibonacci", lambda _: [4, 4, 8, 12, 20, 32]),
+        ("half_random", lambda drawn: [2 + 2 * drawn] * 6),
+        ("full_random", lambda drawn: [4 * drawn] * 6),
+        ("bounded_random", lambda drawn: [4 + 4 * drawn] * 6),
+        ("full_jitter", lambda drawn: [4 * 2**n * drawn for n in range(6)]),
+        ("equal_jitter", lambda drawn: [2 * 2**n * (1 + drawn) for n in range(6)]),
+        ("decorrelated_jitter", after_the_pause_before),
+    ],
+)
+def test_a_strategy_says_how_long_to_wait(pauses, instant, jitter, expected, drawn):
+    instant.randoms = drawn  # R-004-19
+
+    made = pauses(limit=6, delay=4, jitter=jitter)
+
+    assert made == pytest.approx(list(expected(drawn)))
 
 
 @pytest.mark.parametrize(
-    ("jitter", "pauses"),
+    ("max_delay", "drawn", "expected"),
     [
-        ("exponential", [0.5, 1, 2, 4, 8, 16]),
-        ("linear", [0.5, 1, 1.5, 2, 2.5, 3]),
-        ("fibonacci", [0.5, 0.5, 1, 1.5, 2.5, 4]),
+        (3, 0.5, [4, 5.5, 5.5]),  # halfway from 2 to 6, then from 2 to 3 * 3
+        (0.5, 0.999, [2 + 0.999 * 4, 2, 2]),  # from 2 to 3 * 0.5 is below the delay
+        (0, 0.5, [4, 2, 2]),  # a pause of zero is a pause
     ],
 )
-def test_growing_strategies(execute, instant, jitter, pauses):  # R-004-19
-    @retry_on(TimeoutError, limit=6, delay=0.5, jitter=jitter)
-    class Charge(Down):
-        pass
+def test_decorrelated_jitter_goes_on_from_the_clamped_pause(
+    pauses, instant, max_delay, drawn, expected
+):  # R-004-20, R-004-21, R-004-22
+    instant.randoms = drawn
+    answers = []
 
-    execute(Charge)
-
-    assert instant.pauses == pytest.approx(pauses)
-
-
-@pytest.mark.parametrize(
-    ("jitter", "low", "high"),
-    [
-        ("half_random", [2] * 4, [4] * 4),
-        ("full_random", [0] * 4, [4] * 4),
-        ("bounded_random", [4] * 4, [8] * 4),
-        ("full_jitter", [0] * 4, [4, 8, 16, 32]),
-        ("equal_jitter", [2, 4, 8, 16], [4, 8, 16, 32]),
-    ],
-)
-@pytest.mark.parametrize("drawn", DRAWS)
-def test_drawing_strategies(instant, jitter, low, high, drawn):  # R-004-19
-    instant.randoms = cycle([drawn])
-
-    @retry_on(TimeoutError, limit=4, delay=4, jitter=jitter)
-    class Charge(Down):
-        pass
-
-    result = Charge.execute()
-
-    expected = [a + drawn * (b - a) for a, b in zip(low, high, strict=True)]
-    pauses = [each.pause for each in result.attempts[:-1]]
-    assert pauses == pytest.approx(expected)
-
-
-@pytest.mark.parametrize("drawn", DRAWS)
-def test_decorrelated_jitter_draws_up_to_three_times_the_pause_before(instant, drawn):
-    instant.randoms = cycle([drawn])  # R-004-19
-
-    @retry_on(TimeoutError, limit=4, delay=2, jitter="decorrelated_jitter")
-    class Charge(Down):
-        pass
-
-    Charge.execute()
-
-    previous, expected = 2, []
-    for _ in range(4):
-        previous = 2 + drawn * (3 * previous - 2)
-        expected.append(previous)
-    assert instant.pauses == pytest.approx(expected)
-
-
-def test_decorrelated_jitter_goes_on_from_the_clamped_pause(instant):  # R-004-20
-    instant.randoms = cycle([0.5])
-
-    @retry_on(TimeoutError, limit=3, delay=2, max_delay=3, jitter="decorrelated_jitter")
-    class Charge(Down):
-        pass
-
-    Charge.execute()
-
-    # 4 clamped to 3, then halfway from 2 to 9, clamped again
-    assert instant.pauses == [3, 3, 3]
-
-
-def test_decorrelated_jitter_never_draws_below_the_delay(instant):  # R-004-22
-    instant.randoms = cycle([0.999])
-    taken = []
-
-    @retry_on(TimeoutError, limit=2, delay=2, max_delay=0.5, jitter="spy")
-    class Charge(Down):
-        pass
-
-    decorrelated = Charge.retriers.lookup("decorrelated_jitter")
-
-    @Charge.retriers.register("spy")
     def spy(attempt, delay, previous):
-        taken.append(decorrelated(attempt, delay, previous))
-        return taken[-1]
+        answers.append(retriers.lookup("decorrelated_jitter")(attempt, delay, previous))
+        return answers[-1]
 
-    Charge.execute()
+    made = pauses(limit=3, delay=2, max_delay=max_delay, jitter=spy)
 
-    # from 2 to 6, then from 2 to max(3 * 0.5, 2)
-    assert taken == pytest.approx([2 + 0.999 * 4, 2])
-
-
-def test_decorrelated_jitter_takes_a_pause_of_zero_for_a_pause(instant):  # R-004-21
-    instant.randoms = cycle([0.5])
-    taken = []
-
-    @retry_on(TimeoutError, limit=2, delay=2, max_delay=0, jitter="spy")
-    class Charge(Down):
-        pass
-
-    decorrelated = Charge.retriers.lookup("decorrelated_jitter")
-
-    @Charge.retriers.register("spy")
-    def spy(attempt, delay, previous):
-        taken.append(decorrelated(attempt, delay, previous))
-        return taken[-1]
-
-    Charge.execute()
-
-    # halfway from 2 to 6, then the delay, because three times zero is below it
-    assert taken == [4, 2]
+    assert answers == pytest.approx(expected)
+    assert made == [max_delay] * 3
 
 
-def test_exponential_growth_saturates(instant):  # R-004-22
-    @retry_on(TimeoutError, limit=1100, delay=1, jitter="exponential")
-    class Charge(Down):
-        pass
-
-    Charge.execute()
-
-    assert instant.pauses[:32] == [2.0**n for n in range(31)] + [2.0**30]
-    assert set(instant.pauses[30:]) == {2.0**30}
-
-
-def test_fibonacci_growth_saturates(instant):  # R-004-22
-    @retry_on(TimeoutError, limit=1500, delay=1, jitter="fibonacci")
-    class Charge(Down):
-        pass
-
-    Charge.execute()
-
+def fibonacci_numbers(count):
     numbers = [1, 1]
-    while len(numbers) < 78:
+    while len(numbers) < count:
         numbers.append(numbers[-1] + numbers[-2])
-    assert instant.pauses[:78] == numbers
-    assert set(instant.pauses[77:]) == {numbers[-1]}
+    return numbers
+
+
+@pytest.mark.parametrize(
+    ("jitter", "growth"),
+    [
+        ("exponential", [2.0**n for n in range(31)]),
+        ("fibonacci", fibonacci_numbers(78)),
+    ],
+    ids=["exponential", "fibonacci"],
+)
+def test_growth_saturates(pauses, jitter, growth):  # R-004-22
+    made = pauses(limit=1500, delay=1, jitter=jitter)
+
+    assert made[: len(growth)] == growth
+    assert set(made[len(growth) :]) == {growth[-1]}
 
 
 @pytest.mark.parametrize(
     "jitter", ["exponential", "fibonacci", "linear", "full_jitter", "equal_jitter"]
 )
-def test_no_strategy_overflows(instant, jitter):
-    @retry_on(TimeoutError, limit=1500, delay=1.0, max_delay=60, jitter=jitter)
-    class Charge(Down):
-        pass
+def test_no_strategy_overflows(pauses, jitter):
+    made = pauses(limit=1500, delay=1.0, max_delay=60, jitter=jitter)
 
-    result = Charge.execute()
-
-    assert (result.stopped, result.retries) == (Stop.EXHAUSTED, 1500)
-    assert max(instant.pauses) <= 60
+    assert len(made) == 1500
+    assert max(made) <= 60
 
 
 CAP = 10.0
@@ -263,153 +187,117 @@ LIVELY = 10_000
     ("jitter", "lowest", "mean"),
     [("full_jitter", 0.0, CAP / 2), ("equal_jitter", CAP / 2, CAP * 3 / 4)],
 )
-def test_jitter_stays_alive_at_the_cap(instant, jitter, lowest, mean):
+def test_jitter_stays_alive_at_the_cap(pauses, instant, jitter, lowest, mean):
     instant.randoms = iter(random.Random(30).random, None)
 
-    @retry_on(TimeoutError, limit=30 + LIVELY, max_delay=CAP, jitter=jitter)
-    class Charge(Down):
-        pass
+    made = pauses(limit=30 + LIVELY, max_delay=CAP, jitter=jitter)[30:]
 
-    result = Charge.execute()
-
-    pauses = [each.pause for each in result.attempts[30:-1]]
-    assert len(pauses) == LIVELY
-    assert lowest <= min(pauses) <= lowest + CAP / 100
-    assert max(pauses) <= CAP
-    assert sum(pause == CAP for pause in pauses) < LIVELY / 100
-    assert statistics.fmean(pauses) == pytest.approx(mean, rel=0.02)
+    assert len(made) == LIVELY
+    assert lowest <= min(made) <= lowest + CAP / 100
+    assert max(made) <= CAP
+    assert sum(pause == CAP for pause in made) < LIVELY / 100
+    assert statistics.fmean(made) == pytest.approx(mean, rel=0.02)
 
 
 # -- clamping and nonsense ------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("options", "pauses"),
+    ("options", "expected"),
     [
         ({"delay": 2.0, "max_delay": 0.75}, [0.75, 0.75, 0.75]),
         ({"jitter": "exponential", "max_delay": 1.5}, [0.5, 1.0, 1.5]),
         ({"jitter": lambda: 7, "max_delay": 4}, [4, 4, 4]),
         ({"jitter": lambda: 7}, [7, 7, 7]),
+        ({"jitter": lambda: 10**400, "max_delay": 4}, [4, 4, 4]),
         ({"jitter": lambda: 1e-9, "max_delay": 4}, [1e-9, 1e-9, 1e-9]),
     ],
 )
-def test_a_pause_is_clamped_to_max_delay_after_jitter(
-    execute, instant, options, pauses
-):  # R-004-20
-    @retry_on(TimeoutError, **options)
-    class Charge(Down):
-        pass
-
-    result = execute(Charge)
-
-    assert instant.pauses == pauses
-    assert [each.pause for each in result.attempts[:-1]] == pauses
+def test_a_pause_is_clamped_to_max_delay_after_jitter(pauses, options, expected):
+    assert pauses(**options) == expected  # R-004-20
 
 
-NO_PAUSES = [math.nan, math.inf, -math.inf, None, True, False, "1.0", 1j, [1.0]]
-
-
-@pytest.mark.parametrize("answer", NO_PAUSES, ids=repr)
-@pytest.mark.parametrize("max_delay", [None, 0.25])
-def test_a_jitter_that_answers_no_finite_number_means_the_delay(
-    execute, instant, answer, max_delay
-):  # R-004-22
-    @retry_on(TimeoutError, limit=2, max_delay=max_delay, jitter=lambda: answer)
-    class Charge(Down):
-        pass
-
-    execute(Charge)
-
-    assert instant.pauses == [max_delay or 0.5] * 2
+class Whole(int):
+    """A number of another library, as numpy has them."""
 
 
 @pytest.mark.parametrize(
-    ("answer", "pause"), [(2, 2), (0.25, 0.25), (Fraction(1, 4), 0.25)], ids=repr
+    ("answer", "pause"),
+    [
+        (2, 2),
+        (0.25, 0.25),
+        (Fraction(1, 4), 0.25),
+        (Decimal("2.5"), 2.5),
+        (Whole(3), 3),
+    ],
+    ids=["int", "float", "Fraction", "Decimal", "Real"],
 )
-def test_any_finite_number_is_a_pause(execute, instant, answer, pause):  # R-004-22
-    @retry_on(TimeoutError, limit=1, jitter=lambda: answer)
-    class Charge(Down):
-        pass
-
-    execute(Charge)
-
-    assert instant.pauses == [pause]
+def test_any_finite_number_is_a_pause(pauses, answer, pause):  # R-004-22
+    assert pauses(limit=1, jitter=lambda: answer) == [pause]
 
 
-def test_a_pause_too_long_for_a_float_is_clamped_like_others(execute, instant):
-    @retry_on(TimeoutError, limit=2, max_delay=4, jitter=lambda: 10**400)
-    class Charge(Down):
-        pass
+NO_PAUSES = [math.nan, math.inf, -math.inf, None, True, False, "1.0", 1j, [1.0]]
+NO_PAUSES += [Decimal("NaN"), Decimal("sNaN"), Decimal("Infinity"), Decimal("1e999")]
 
-    result = execute(Charge)
 
-    assert isinstance(result.cause, TimeoutError)
-    assert instant.pauses == [4, 4]
+@pytest.mark.parametrize("answer", NO_PAUSES, ids=repr)
+@pytest.mark.parametrize(("max_delay", "pause"), [(None, 0.5), (0.25, 0.25)])
+def test_a_jitter_that_answers_no_finite_number_means_the_delay(
+    pauses, answer, max_delay, pause
+):  # R-004-22
+    assert pauses(limit=2, max_delay=max_delay, jitter=lambda: answer) == [pause] * 2
 
 
 # -- previous -------------------------------------------------------------------------
 
 
-def test_each_jitter_is_told_the_clamped_pause_before(execute, instant):  # R-004-20
-    seen = []
-    answers = iter([1.0, 9.0, -3.0, None, 0.25])
+@pytest.fixture
+def told():
+    """A jitter that answers what it is given, and keeps what it was told."""
 
-    def jitter(attempt, delay, previous):
-        seen.append((attempt, delay, previous))
-        return next(answers)
+    class Telling(list):
+        def answering(self, *answers):
+            remaining = cycle(answers)
 
-    @retry_on(TimeoutError, limit=5, delay=2, max_delay=4, jitter=jitter)
-    class Charge(Down):
-        pass
+            def jitter(attempt, delay, previous):
+                self.append((attempt, delay, previous))
+                return next(remaining)
 
-    execute(Charge)
+            return jitter
 
-    assert seen == [(0, 2, None), (1, 2, 1.0), (2, 2, 4), (3, 2, 0), (4, 2, 2)]
-    assert instant.pauses == [1.0, 4, 2, 0.25]
+    return Telling()
 
 
-@pytest.mark.usefixtures("instant")
-def test_a_previous_pause_of_zero_is_not_absent(execute):  # R-004-21
-    seen = []
+def test_each_jitter_is_told_the_clamped_pause_before(pauses, told):  # R-004-20
+    jitter = told.answering(1.0, 9.0, -3.0, None, 0.25)
 
-    def jitter(_attempt, _delay, previous):
-        seen.append(previous)
-        return 0.0
+    made = pauses(limit=5, delay=2, max_delay=4, jitter=jitter)
 
-    @retry_on(TimeoutError, limit=2, jitter=jitter)
-    class Charge(Down):
-        pass
+    assert told == [(0, 2, None), (1, 2, 1.0), (2, 2, 4), (3, 2, 0), (4, 2, 2)]
+    assert made == [1.0, 4, 0, 2, 0.25]
 
-    execute(Charge)
 
-    assert seen == [None, 0.0]
+def test_a_previous_pause_of_zero_is_not_absent(pauses, told):  # R-004-21
+    pauses(limit=2, jitter=told.answering(0.0))
+
+    assert [previous for _, _, previous in told] == [None, 0.0]
 
 
 @pytest.mark.usefixtures("instant")
-def test_previous_belongs_to_one_run(execute):  # R-004-21
-    seen = []
-
-    def jitter(_attempt, _delay, previous):
-        seen.append(previous)
-        return 0.25
-
-    @retry_on(TimeoutError, limit=2, jitter=jitter)
+def test_previous_belongs_to_one_run(execute, told):  # R-004-21
+    @retry_on(TimeoutError, limit=2, jitter=told.answering(0.25))
     class Charge(Down):
         pass
 
     execute(Charge)
     execute(Charge)
 
-    assert seen == [None, 0.25] * 2
+    assert [previous for _, _, previous in told] == [None, 0.25] * 2
 
 
 @pytest.mark.usefixtures("instant")
-def test_previous_belongs_to_one_of_nested_runs(execute):  # R-004-21
-    seen = []
-
-    def jitter(_attempt, _delay, previous):
-        seen.append(previous)
-        return 0.25
+def test_previous_belongs_to_one_of_nested_runs(execute, told):  # R-004-21
+    jitter = told.answering(0.25)
 
     @retry_on(TimeoutError, limit=1, jitter=jitter)
     class Inner(Down):
@@ -422,7 +310,7 @@ def test_previous_belongs_to_one_of_nested_runs(execute):  # R-004-21
 
     execute(Outer)
 
-    assert seen == [None, None, None]
+    assert [previous for _, _, previous in told] == [None, None, None]
 
 
 # -- what a jitter may be -------------------------------------------------------------
@@ -453,7 +341,6 @@ def three(attempt, delay, previous):
     return record((attempt, delay, previous))
 
 
-@pytest.mark.usefixtures("instant")
 @pytest.mark.parametrize(
     ("jitter", "expected"),
     [
@@ -489,17 +376,11 @@ def three(attempt, delay, previous):
         "function",
     ],
 )
-def test_a_jitter_is_given_as_much_as_it_takes(execute, jitter, expected):  # R-004-24
+def test_a_jitter_is_given_as_much_as_it_takes(pauses, jitter, expected):  # R-004-24
     taken.clear()
 
-    @retry_on(TimeoutError, limit=1, jitter=jitter)
-    class Charge(Down):
-        pass
-
-    result = execute(Charge)
-
+    assert pauses(limit=1, jitter=jitter) == [0.125]
     assert taken == [expected]
-    assert result.attempts[0].pause == 0.125
 
 
 class Methods(Down):
@@ -529,7 +410,6 @@ class Methods(Down):
         return record(("class", attempt))
 
 
-@pytest.mark.usefixtures("instant")
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
@@ -542,30 +422,20 @@ class Methods(Down):
         ("of_class", GIVEN[:1]),
     ],
 )
-def test_a_method_is_a_jitter_by_its_name(execute, name, expected):  # R-004-24
+def test_a_method_is_a_jitter_by_its_name(pauses, name, expected):  # R-004-24
     taken.clear()
 
-    @retry_on(TimeoutError, limit=1, jitter=name)
-    class Charge(Methods):
-        pass
-
-    result = execute(Charge)
-
+    assert pauses(Methods, limit=1, jitter=name) == [0.125]
     [(owner, *arguments)] = taken
     assert tuple(arguments) == expected
-    assert owner in ("static", "class") or isinstance(owner, Charge)
-    assert result.attempts[0].pause == 0.125
+    assert owner in ("static", "class") or isinstance(owner, Methods)
 
 
-@pytest.mark.usefixtures("instant")
-def test_a_jitter_may_ask_for_max_delay_by_keyword(execute):
-    @retry_on(
-        TimeoutError, limit=1, max_delay=8, jitter=lambda *, max_delay: max_delay / 4
-    )
-    class Charge(Down):
-        pass
+def test_a_jitter_may_ask_for_max_delay_by_keyword(pauses):
+    def quarter(*, max_delay):
+        return max_delay / 4
 
-    assert execute(Charge).attempts[0].pause == 2
+    assert pauses(limit=1, max_delay=8, jitter=quarter) == [2]
 
 
 def test_a_method_as_a_jitter_does_not_keep_its_task_alive(instant):
@@ -584,18 +454,22 @@ def test_a_method_as_a_jitter_does_not_keep_its_task_alive(instant):
     assert watched() is None
 
 
-def test_an_unknown_jitter_fails_the_run_with_the_known_names(execute, instant):
+def test_an_unknown_jitter_is_refused_before_any_run(execute):
+    calls = []
+
     @retry_on(TimeoutError, jitter="exponentail")  # R-004-25
-    class Charge(Down):
-        pass
+    class Charge(Task[None]):
+        def work(self) -> None:
+            calls.append(self.attempt)
 
-    result = execute(Charge)
+    with pytest.raises(UnknownEntryError) as refused:
+        execute(Charge)
 
-    assert isinstance(result.cause, UnknownEntryError)
-    assert "'exponentail'; did you mean 'exponential'?" in str(result.cause)
-    assert "decorrelated_jitter, equal_jitter, exponential" in str(result.cause)
-    assert "retriers.register('exponentail', ...)" in str(result.cause)
-    assert (result.retries, instant.pauses) == (0, [])
+    message = str(refused.value)
+    assert "'exponentail'; did you mean 'exponential'?" in message
+    assert "decorrelated_jitter, equal_jitter, exponential" in message
+    assert "retriers.register('exponentail', ...)" in message
+    assert calls == []
 
 
 def test_a_jitter_that_names_no_callable_is_unknown(execute):  # R-004-25
@@ -603,16 +477,20 @@ def test_a_jitter_that_names_no_callable_is_unknown(execute):  # R-004-25
     class Charge(Down):
         spread = 0.25
 
-    assert isinstance(execute(Charge).cause, UnknownEntryError)
+    with pytest.raises(UnknownEntryError, match="'spread'"):
+        execute(Charge)
 
 
-def test_an_unknown_jitter_does_not_matter_until_it_is_needed(execute):
+def test_an_unknown_jitter_fails_the_task_that_runs_such_a_task(execute):
     @retry_on(TimeoutError, jitter="exponentail")
-    class Charge(Task[int]):
-        def work(self) -> int:
-            return 7
+    class Charge(Down):
+        pass
 
-    assert execute(Charge).value == 7
+    class Parent(Task[None]):
+        def work(self) -> None:
+            Charge.execute()
+
+    assert isinstance(execute(Parent).cause, UnknownEntryError)
 
 
 @pytest.mark.parametrize("named", [False, True], ids=["callable", "method"])
@@ -634,8 +512,9 @@ def test_an_error_of_a_jitter_replaces_the_error_and_is_not_retried(
     result = execute(Charge)
 
     assert result.cause is raised
-    assert raised.__context__ is None
-    assert result.reason == "[TimeoutError] of the jitter"
+    assert raised.__context__ is result.attempts[-1].error
+    assert result.replaced.cause is result.attempts[-1].error
+    assert (result.reason, result.stopped) == ("[TimeoutError] of the jitter", "gate")
     assert (result.retries, instant.pauses) == (0, [])
     assert [str(each.error) for each in result.attempts] == ["down"]
 
@@ -651,3 +530,42 @@ def test_a_jitter_may_halt_the_task(execute, instant):
     assert (result.skipped, result.reason) == (True, "not worth waiting for")
     assert (result.stopped, result.metadata["code"]) == (Stop.HALTED, 7)
     assert (result.retries, instant.pauses) == (0, [])
+
+
+# -- longer than anybody waits --------------------------------------------------------
+
+
+@pytest.fixture
+def slept(monkeypatch):
+    """List what the system is asked to sleep, and do not sleep."""
+    seconds = []
+
+    async def note(number):
+        seconds.append(number)
+
+    monkeypatch.setattr(clock, "sleep", seconds.append)
+    monkeypatch.setattr(asyncio, "sleep", note)
+    return seconds
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"delay": 10**400}, {"delay": 1e300}, {"delay": 1, "jitter": lambda: 10**400}],
+    ids=["a delay that is no float", "a delay", "a jitter"],
+)
+@pytest.mark.parametrize("around", [False, True], ids=["no deadline", "a deadline"])
+@pytest.mark.parametrize(
+    "run",
+    [lambda task: task.execute(), lambda task: asyncio.run(task.aexecute())],
+    ids=["sync", "async"],
+)
+def test_a_pause_is_never_longer_than_systems_can_sleep(run, slept, options, around):
+    @retry_on(TimeoutError, limit=1, **options)
+    class Endless(Down):
+        pass
+
+    with deadline(10**400) if around else nullcontext():
+        result = run(Endless)
+
+    assert isinstance(result.cause, TimeoutError)
+    assert slept == ([] if around else [1e9])

@@ -1,8 +1,12 @@
+"""``if_`` and ``unless`` of ``retry_on``: what they are told, and what they decide."""
+
 from __future__ import annotations
+
+import operator
 
 import pytest
 
-from cmdx import Stop, Task, retry_on
+from cmdx import DefinitionError, Stop, Task, retry_on
 
 pytestmark = pytest.mark.usefixtures("instant")
 
@@ -86,7 +90,7 @@ def test_what_python_calls_false_closes_a_gate(execute, answer):
     assert (execute(Closed).retries, execute(Open).retries) == (0, 3)
 
 
-@pytest.mark.parametrize("answer", [1, "no", [0], object()], ids=repr)
+@pytest.mark.parametrize("answer", [1, "no", [0], object], ids=repr)
 def test_what_python_calls_true_opens_a_gate(execute, answer):
     @retry_on(TimeoutError, if_=lambda: answer)
     class Open(Down):
@@ -180,10 +184,10 @@ def three(task, error, attempt):
     ("gate", "count"),
     [
         (lambda: record(()), 0),
-        (lambda task: record((task,)), 1),
-        (lambda task, error: record((task, error)), 2),
+        (lambda error: record((error,)), 1),
+        (lambda error, attempt: record((error, attempt)), 2),
         (lambda task, error, attempt: record((task, error, attempt)), 3),
-        (lambda task, error=None: record((task, error)), 2),
+        (lambda error, attempt=None: record((error, attempt)), 2),
         (lambda *arguments: record(arguments), 3),
         (Asking(), 3),
         (Unhashable(), 3),
@@ -204,7 +208,7 @@ def three(task, error, attempt):
     ],
 )
 @pytest.mark.parametrize("option", ["if_", "unless"])
-def test_a_callable_is_given_task_error_and_attempt(execute, option, gate, count):
+def test_a_callable_is_given_as_much_as_it_takes(execute, option, gate, count):
     taken.clear()  # R-004-13
 
     @retry_on(TimeoutError, limit=1, **{option: gate})
@@ -214,17 +218,13 @@ def test_a_callable_is_given_task_error_and_attempt(execute, option, gate, count
     result = execute(Charge)
 
     [arguments] = taken
-    assert len(arguments) == count
-    for argument, check in zip(
-        arguments,
-        (
-            lambda task: isinstance(task, Charge),
-            lambda error: error is result.attempts[0].error,
-            lambda attempt: attempt == 0,
-        ),
-        strict=False,
-    ):
-        assert check(argument)
+    facts = (result.attempts[0].error, 0)
+    if count == 3:
+        task, *told = arguments
+        assert isinstance(task, Charge)
+        assert tuple(told) == facts
+    else:
+        assert arguments == facts[:count]
 
 
 class Methods(Down):
@@ -313,7 +313,7 @@ def test_a_subclass_may_override_the_method_a_gate_names(execute):
 
 
 def test_a_gate_may_read_the_context(execute):
-    @retry_on(TimeoutError, if_=lambda task: task.context.patient)
+    @retry_on(TimeoutError, if_=lambda task, _error, _attempt: task.context.patient)
     class Charge(Down):
         pass
 
@@ -341,8 +341,9 @@ def test_an_error_of_a_gate_replaces_the_error_and_is_not_retried(
     result = execute(Charge)
 
     assert result.cause is raised
-    assert raised.__context__ is None
-    assert result.reason == "[TimeoutError] of the gate"
+    assert raised.__context__ is result.attempts[-1].error
+    assert result.replaced.cause is result.attempts[-1].error
+    assert (result.reason, result.stopped) == ("[TimeoutError] of the gate", "gate")
     assert (result.retries, instant.pauses) == (0, [])
     assert [str(each.error) for each in result.attempts] == ["down"]
 
@@ -365,20 +366,21 @@ def test_an_error_of_a_gate_leaves_a_strict_run(execute):  # R-004-14
 
 @pytest.mark.parametrize("option", ["if_", "unless"])
 def test_a_gate_may_halt_the_task(execute, instant, option):
-    @retry_on(TimeoutError, **{option: lambda task: task.skip("not worth it", code=7)})
+    @retry_on(TimeoutError, **{option: lambda task, *_: task.skip("no", code=7)})
     class Charge(Down):
         pass
 
     result = execute(Charge)
 
-    assert (result.skipped, result.reason) == (True, "not worth it")
+    assert (result.skipped, result.reason) == (True, "no")
     assert (result.stopped, result.metadata["code"]) == (Stop.HALTED, 7)
     assert (result.retries, instant.pauses, result.cause) == (0, [], None)
+    assert result.replaced.reason == "[TimeoutError] down"
 
 
 @pytest.mark.parametrize("halt", ["succeed", "fail"])
 def test_a_gate_may_end_the_task_either_way(execute, halt):
-    @retry_on(TimeoutError, if_=lambda task: getattr(task, halt)("decided"))
+    @retry_on(TimeoutError, if_=lambda task, *_: getattr(task, halt)("decided"))
     class Charge(Down):
         pass
 
@@ -397,3 +399,173 @@ def test_an_interruption_in_a_gate_leaves_execute(execute):
 
     with pytest.raises(KeyboardInterrupt):
         execute(Charge)
+
+
+# -- inheritance ----------------------------------------------------------------------
+
+
+def test_a_later_gate_also_governs_earlier_exceptions(execute):  # R-004-4
+    @retry_on(KeyError, if_=False)
+    @retry_on(TimeoutError)
+    class Charge(Down):
+        pass
+
+    assert execute(Charge).retries == 0
+
+
+def test_a_subclass_can_clear_an_inherited_gate(execute):  # R-004-12
+    @retry_on(TimeoutError, if_=False)
+    class Parent(Down):
+        pass
+
+    @retry_on(if_=None)
+    class Child(Parent):
+        pass
+
+    assert execute(Parent).retries == 0
+    assert execute(Child).retries == 3
+
+
+# -- misuse ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("option", ["if_", "unless"])
+@pytest.mark.parametrize("gate", [1, 0, 0.5, [], {}, b"yes"], ids=repr)
+def test_a_gate_is_a_truth_value_a_name_or_a_callable(option, gate):  # R-004-13
+    with pytest.raises(DefinitionError) as refused:
+        retry_on(TimeoutError, **{option: gate})
+
+    message = str(refused.value)
+    assert f"retry_on: {option} must be True, False, the name of a method" in message
+    assert f"got {gate!r}" in message
+
+
+@pytest.mark.parametrize("option", ["if_", "unless"])
+def test_a_gate_must_not_insist_on_more_than_it_is_given(option):
+    with pytest.raises(DefinitionError) as refused:
+        retry_on(TimeoutError, **{option: lambda _task, _error, _attempt, _more: True})
+
+    message = str(refused.value)
+    assert f"retry_on: {option}" in message
+    assert "takes 4 arguments, but is called with 3" in message
+    assert "Take fewer" in message
+
+
+@pytest.mark.parametrize("option", ["if_", "unless"])
+def test_a_gate_must_not_require_a_keyword(option):
+    def is_worth_it(error, *, least):
+        return error.status >= least
+
+    with pytest.raises(DefinitionError) as refused:
+        retry_on(TimeoutError, **{option: is_worth_it})
+
+    message = str(refused.value)
+    assert "requires the keyword argument 'least', but is called without it" in message
+    assert "or give them defaults" in message
+
+
+def test_a_named_gate_must_not_require_a_keyword():
+    @retry_on(TimeoutError, if_="is_worth_it")
+    class Charge(Down):
+        def is_worth_it(self, error, *, least):
+            return error.status >= least
+
+    with pytest.raises(DefinitionError, match="requires the keyword argument 'least'"):
+        Charge.execute()
+
+
+class Refused(Exception):
+    def __init__(self, status):
+        super().__init__(status)
+        self.status = status
+
+
+@pytest.mark.parametrize(
+    "gate", [operator.attrgetter("status"), operator.attrgetter("status.real"), bool]
+)
+@pytest.mark.parametrize("named", [False, True])
+def test_a_gate_without_a_readable_signature_is_given_the_error(execute, gate, named):
+    @retry_on(Refused, limit=2, if_="is_bad" if named else gate)
+    class Charge(Task[None]):
+        is_bad = gate
+
+        def work(self):
+            raise Refused(self.context.status)
+
+    assert execute(Charge, status=503).retries == 2
+    assert execute(Charge, status=0).retries == (2 if gate is bool else 0)
+
+
+def test_an_object_of_the_class_can_be_named_as_a_gate(execute):
+    class AtLeast:
+        def __init__(self, least):
+            self.least = least
+
+        def __call__(self, error):
+            return error.status >= self.least
+
+    @retry_on(Refused, limit=2, if_="is_bad")
+    class Charge(Task[None]):
+        is_bad = AtLeast(500)
+
+        def work(self):
+            raise Refused(self.context.status)
+
+    assert execute(Charge, status=503).retries == 2
+    assert execute(Charge, status=404).retries == 0
+
+
+@pytest.mark.parametrize("option", ["if_", "unless"])
+def test_a_gate_must_not_be_async(option):
+    async def ask(_task, _error, _attempt):
+        return True
+
+    with pytest.raises(DefinitionError, match=f"{option}: .*is async.*plain function"):
+        retry_on(TimeoutError, **{option: ask})
+
+
+@pytest.mark.parametrize("option", ["if_", "unless"])
+def test_a_gate_that_names_no_method_is_refused_when_the_task_is_run(execute, option):
+    @retry_on(TimeoutError, **{option: "is_transient"})
+    class Charge(Down):
+        def is_transiend(self):
+            return True
+
+    with pytest.raises(DefinitionError) as refused:
+        execute(Charge)
+
+    message = str(refused.value)
+    assert f"{option} names 'is_transient', which is not a method of" in message
+    assert "did you mean 'is_transiend'?" in message
+    assert "or give a callable" in message
+
+
+def test_a_gate_that_names_something_other_than_a_method_is_refused():
+    @retry_on(TimeoutError, if_="limit")
+    class Charge(Down):
+        limit = 5
+
+    with pytest.raises(DefinitionError, match="names 'limit', which is not a method"):
+        Charge.execute()
+
+
+def test_a_named_gate_must_not_insist_on_more_than_it_is_given():
+    @retry_on(TimeoutError, if_="is_transient")
+    class Charge(Down):
+        def is_transient(self, _error, _attempt, _more):
+            return True
+
+    with pytest.raises(DefinitionError, match="Take fewer arguments"):
+        Charge.execute()
+
+
+def test_a_subclass_may_define_the_method_a_gate_names():
+    @retry_on(TimeoutError, if_="is_transient")
+    class Parent(Down):
+        pass
+
+    class Child(Parent):
+        def is_transient(self):
+            return True
+
+    assert Child.execute().retries == 3

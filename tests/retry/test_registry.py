@@ -95,7 +95,7 @@ def test_the_same_name_replaces_what_was_there(globally):  # R-004-26
     assert len(globally) == 10
 
 
-@pytest.mark.parametrize("entry", [5, "linear", [], object()], ids=repr)
+@pytest.mark.parametrize("entry", [5, "linear", [], b"linear"], ids=repr)
 def test_only_callables_can_be_registered(entry):  # R-004-26
     with pytest.raises(DefinitionError) as refused:
         retriers.register("slow", entry)
@@ -112,9 +112,9 @@ def test_the_decorator_refuses_what_cannot_be_called():  # R-004-26
         retriers.register("slow")(5)
 
 
-@pytest.mark.parametrize("name", ["", None, 5, lambda: 1], ids=repr)
+@pytest.mark.parametrize("name", ["", None, 5, b"name"], ids=repr)
 def test_a_retrier_needs_a_name(name):
-    with pytest.raises(DefinitionError, match=r"needs a name.*as text"):
+    with pytest.raises(DefinitionError, match=r"non-empty string, got .* Write"):
         retriers.register(name, lambda: 1)
 
 
@@ -287,7 +287,8 @@ def test_names_are_looked_up_live(execute, instant, globally):  # R-004-28
     class Child(Parent):
         pass
 
-    assert isinstance(execute(Child).cause, UnknownEntryError)
+    with pytest.raises(UnknownEntryError, match="'slow'"):
+        execute(Child)
     globally.register("slow", lambda: 1.0)
     execute(Child)
     Parent.retriers.register("slow", lambda: 2.0)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from cmdx import RetryRule, Stop, Task, retry_on
@@ -297,3 +299,67 @@ def test_misnamed_rules_show_in_the_policy():
         pass
 
     assert names_of(Child) == ["netwrok", "network", None]
+
+
+# -- many attempts --------------------------------------------------------------------
+
+
+def instructions_of(call, *arguments):
+    """Count the instructions of Python that a call executes."""
+    count = 0
+
+    def trace(frame, event, _argument):
+        nonlocal count
+        frame.f_trace_opcodes = True
+        count += event == "opcode"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        call(*arguments)
+    finally:
+        sys.settrace(before)
+    return count
+
+
+def test_an_attempt_costs_the_same_however_many_came_before():
+    @retry_on(TimeoutError, limit=1000, delay=1, jitter="linear", rule="network")
+    @retry_on(KeyError, limit=1000, delay=1, rule="data")
+    class Charge(Failing):
+        pass
+
+    def run(number):
+        assert Charge.execute(plan=[TimeoutError, KeyError] * number).success
+
+    run(1)
+
+    assert instructions_of(run, 200) < 11 * instructions_of(run, 20)
+
+
+def test_a_jitter_is_passed_the_previous_pause_of_its_own_rule(execute):
+    passed = []
+
+    def note(rule):
+        def jitter(attempt, delay, previous):
+            passed.append((rule, attempt, previous))
+            return delay + attempt
+
+        return jitter
+
+    @retry_on(TimeoutError, delay=10, jitter=note("network"), rule="network")
+    @retry_on(KeyError, delay=20, jitter=note("data"), rule="data")
+    @retry_on(ValueError, delay=0)
+    class Charge(Failing):
+        pass
+
+    network, data, other = TimeoutError, KeyError, ValueError
+    execute(Charge, plan=[network, other, data, network, other, network, data])
+
+    assert passed == [
+        ("network", 0, None),
+        ("data", 0, None),
+        ("network", 1, 10),
+        ("network", 2, 11),
+        ("data", 1, 20),
+    ]

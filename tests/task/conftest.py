@@ -102,7 +102,7 @@ def task_ending(place, end):  # noqa: C901 -- one hook for each place
         yield
         at("middleware after", task)
 
-    @retry_on(LookupError, limit=1, if_=lambda task: at("retry gate", task))
+    @retry_on(LookupError, limit=1, if_=lambda task, *_: at("retry gate", task))
     @retry_on(jitter="spread")
     @middleware(wrap, if_=lambda task: at("middleware gate", task))
     class Ending(

@@ -14,7 +14,6 @@ from cmdx import (
     Status,
     Task,
     after_execution,
-    around_execution,
     before_execution,
     before_validation,
     on_complete,
@@ -177,6 +176,83 @@ def test_a_hook_after_work_may_take_the_outcome(run, decorator):
     assert outcome.status == end
 
 
+@pytest.mark.parametrize("decorator", COMPLETION)
+def test_a_static_hook_takes_the_outcome_alone(run, decorator):
+    outcomes = []
+
+    class Hooked(Ends):
+        @decorator
+        @staticmethod
+        def hook(outcome):
+            outcomes.append(outcome)
+
+    end = one_of_the_ends(decorator)
+    run(Hooked, end=end)
+
+    assert [outcome.status for outcome in outcomes] == [end]
+
+
+def test_a_static_hook_of_a_mixin_takes_the_outcome_alone(run):
+    outcomes = []
+
+    class Mixin:
+        @on_success
+        @staticmethod
+        def hook(outcome):
+            outcomes.append(outcome)
+
+    class Hooked(Mixin, Ends):
+        pass
+
+    run(Hooked, end="success")
+
+    assert [outcome.status for outcome in outcomes] == ["success"]
+
+
+@pytest.mark.parametrize("kind", [staticmethod, classmethod])
+def test_an_override_may_become_a_static_or_class_method(run, kind):
+    told = []
+
+    class Parent(Ends):
+        @on_success
+        def hook(self):
+            raise AssertionError
+
+    class Child(Parent):
+        hook = kind(lambda *arguments: told.append(arguments[-1]))
+
+    run(Child, end="success")
+
+    assert [outcome.status for outcome in told] == ["success"]
+
+
+@pytest.mark.parametrize("decorator", [*BEFORE, *COMPLETION])
+def test_a_static_hook_may_take_nothing(run, decorator):
+    calls = []
+
+    class Hooked(Ends):
+        @decorator
+        @staticmethod
+        def hook():
+            calls.append(1)
+
+    run(Hooked, end="success" if decorator in BEFORE else one_of_the_ends(decorator))
+
+    assert calls == [1]
+
+
+@pytest.mark.parametrize("decorator", BEFORE)
+def test_a_static_hook_before_work_is_told_nothing(decorator):
+    class Hooked(Ends):
+        @decorator
+        @staticmethod
+        def hook(task):
+            raise AssertionError(task)
+
+    with pytest.raises(DefinitionError, match=r"takes 1 arguments.*static"):
+        Hooked.execute(end="success")
+
+
 def test_the_outcome_tells_all_there_is_to_know_about_a_halt(run):
     outcomes = []
 
@@ -247,142 +323,11 @@ def test_a_hook_that_insists_on_more_is_refused(decorator):
         Greedy.execute()
 
 
-# -- gates --------------------------------------------------------------------------
-
-
 class Gated(Ends):
     """Has something to ask."""
 
     def live(self):
         return self.context.get("live")
-
-    @staticmethod
-    def always():
-        return True
-
-    @classmethod
-    def named_gated(cls):
-        return cls.__name__ == "Gated"
-
-
-@pytest.mark.parametrize(
-    ("gates", "live", "called"),
-    [
-        ({"if_": True}, None, True),
-        ({"if_": False}, None, False),
-        ({"unless": True}, None, False),
-        ({"unless": False}, None, True),
-        ({"if_": "live"}, True, True),
-        ({"if_": "live"}, False, False),
-        ({"unless": "live"}, True, False),
-        ({"unless": "live"}, False, True),
-        ({"if_": lambda task: task.context.live}, True, True),
-        ({"if_": lambda task: task.context.live}, False, False),
-        ({"unless": lambda task: task.context.live}, True, False),
-        ({"unless": lambda task: task.context.live}, False, True),
-        ({"if_": lambda: True}, None, True),
-        ({"if_": "always"}, None, True),
-        ({"unless": "always"}, None, False),
-        ({"if_": "named_gated"}, None, False),
-        ({"unless": "named_gated"}, None, True),
-        ({"if_": Gated.live}, True, True),
-        ({"if_": Gated.live}, False, False),
-        ({"if_": True, "unless": "live"}, True, False),
-        ({"if_": True, "unless": "live"}, False, True),
-        ({"if_": "live", "unless": "live"}, True, False),
-        ({"if_": "live", "unless": False}, True, True),
-        ({"if_": "live"}, [], False),
-        ({"if_": "live"}, "no", True),
-        ({"if_": "live"}, 0, False),
-    ],
-)
-@pytest.mark.parametrize("decorator", [before_execution, on_success])
-def test_a_hook_runs_when_its_gates_agree(run, decorator, gates, live, called):
-    class Hooked(Gated):
-        @decorator(**gates)
-        def hook(self):
-            self.note()
-
-    assert ("events" in run(Hooked, live=live).context) is called
-
-
-def test_if_is_asked_before_unless_and_unless_only_when_it_matters(run):
-    asked = []
-
-    def refuse(_):
-        asked.append("if_")
-        return False
-
-    def never(_):
-        asked.append("unless")
-        return False
-
-    class Hooked(Ends):
-        @on_success(if_=refuse, unless=never)
-        def hook(self):
-            self.note()
-
-    assert "events" not in run(Hooked).context
-    assert asked == ["if_"]
-
-
-def test_a_gate_is_asked_anew_for_each_run(run):
-    class Hooked(Gated):
-        @on_success(if_="live")
-        def hook(self):
-            self.note()
-
-    called = ["events" in run(Hooked, live=live).context for live in (True, False, 1)]
-
-    assert called == [True, False, True]
-
-
-def test_a_gate_may_name_a_method_that_a_subclass_overrides(run):
-    class Hooked(Gated):
-        @on_success(if_="live")
-        def hook(self):
-            self.note()
-
-    class Always(Hooked):
-        def live(self):
-            return True
-
-    assert "events" not in run(Hooked).context
-    assert run(Always).context.events == ["called"]
-
-
-@pytest.mark.parametrize("option", ["if_", "unless"])
-@pytest.mark.parametrize("gate", [3, 0, [], object(), ("live",)])
-@pytest.mark.parametrize(
-    "decorator", [*BEFORE, around_execution, *COMPLETION], ids=repr
-)
-def test_what_is_no_gate_is_refused_at_once(decorator, option, gate):
-    with pytest.raises(DefinitionError, match=option):
-        decorator(**{option: gate})
-
-
-def test_a_gate_that_insists_on_more_than_the_task_is_refused_at_once():
-    with pytest.raises(DefinitionError, match="if_"):
-        on_success(if_=lambda _, _error: True)
-
-
-def test_a_gate_that_awaits_is_refused_at_once():
-    async def gate(_):
-        return False
-
-    with pytest.raises(DefinitionError, match="if_"):
-        on_success(if_=gate)
-
-
-def test_a_gate_that_names_no_method_is_refused_with_a_suggestion():
-    with pytest.raises(DefinitionError, match=r"'lvie'.*did you mean 'live'"):
-
-        class Hooked(Gated):
-            @on_success(if_="lvie")
-            def hook(self):
-                pass
-
-        Hooked.execute()
 
 
 # -- inheritance --------------------------------------------------------------------

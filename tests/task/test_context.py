@@ -135,13 +135,16 @@ def test_the_error_about_an_unknown_key_can_be_pickled():
     assert (type(twin), twin.name) == (UnknownContextKey, "nmae")
 
 
-def test_an_unknown_key_in_work_is_no_result(run):
+def test_an_unknown_key_in_work_fails_the_task(run):
     class Misspell(Task[None]):
         def work(self):
             return self.context.nmae
 
-    with pytest.raises(UnknownContextKey, match="did you mean 'name'"):
-        run(Misspell, name="Ada")
+    result = run(Misspell, name="Ada")
+
+    assert isinstance(result.cause, UnknownContextKey)
+    assert result.reason.startswith("[UnknownContextKey] the context has no key 'nmae'")
+    assert "did you mean 'name'" in result.reason
 
 
 # -- like a dict --------------------------------------------------------------------

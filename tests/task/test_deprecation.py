@@ -15,6 +15,7 @@ from cmdx import (
     around_execution,
     before_execution,
     middleware,
+    on_failed,
     on_skipped,
     retry_on,
     task_deprecated,
@@ -161,24 +162,82 @@ def test_error_refuses_to_run_the_task(run):
     assert calls == []
 
 
-def test_error_tears_down_the_middlewares_around_it(run):
+def test_error_is_raised_before_anything_of_the_run(run):
     events = []
 
     def guard(_task):
-        try:
-            yield
-        except DeprecatedTaskError:
-            events.append("guard")
-            raise
+        events.append("middleware")
+        yield
 
     @middleware(guard)
-    class Gone(Task[None], deprecated="error"):
+    class Gone(Task[None], deprecated="error", correlation_id=events.append):
         def work(self):
             pass
 
     with pytest.raises(DeprecatedTaskError):
         run(Gone)
-    assert events == ["guard"]
+    assert events == []
+
+
+def test_error_fails_the_task_that_runs_such_a_task(run):
+    class Gone(Task[None], deprecated="error"):
+        def work(self):
+            pass
+
+    class Parent(Task[None]):
+        def work(self):
+            Gone.execute()
+
+    result = run(Parent)
+
+    assert isinstance(result.cause, DeprecatedTaskError)
+    assert result.reason.startswith("[DeprecatedTaskError] ")
+
+
+@pytest.mark.parametrize("deprecated", ["warn", "error"])
+@pytest.mark.parametrize("option", ["deprecated_if", "deprecated_unless"])
+def test_a_gate_that_raises_fails_the_run(run, deprecated, option):
+    calls = []
+
+    def ask(_task):
+        raise OSError("no list of deprecated tasks")
+
+    class Gone(Task[None], deprecated=deprecated, **{option: ask}):
+        def work(self):
+            calls.append("work")
+
+        @on_failed
+        def page(self):
+            calls.append("page")
+
+    result = run(Gone)
+
+    assert result.reason == "[OSError] no list of deprecated tasks"
+    assert calls == ["page"]
+
+
+def test_a_gate_that_raises_before_the_run_may_halt_it(run):
+    class Gone(Task[None], deprecated="error", deprecated_if="is_gone"):
+        def is_gone(self):
+            self.skip("use another one")
+
+        def work(self):
+            pass
+
+    result = run(Gone)
+
+    assert (result.status, result.reason) == ("skipped", "use another one")
+
+
+def test_a_gate_that_answers_is_asked_once(run):
+    asked = []
+
+    class Gone(Task[str], deprecated="error", deprecated_if=asked.append):
+        def work(self):
+            return "done"
+
+    assert run(Gone).value == "done"
+    assert len(asked) == 1
 
 
 # -- a callable ---------------------------------------------------------------------
@@ -237,24 +296,11 @@ def test_what_a_callable_raises_fails_the_task(run):
 # -- gates --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("gates", "deprecated"),
-    [
-        ({"deprecated_if": True}, {True, False}),
-        ({"deprecated_if": False}, set()),
-        ({"deprecated_unless": True}, set()),
-        ({"deprecated_unless": False}, {True, False}),
-        ({"deprecated_if": "live"}, {True}),
-        ({"deprecated_unless": "live"}, {False}),
-        ({"deprecated_if": lambda task: task.context.live}, {True}),
-        ({"deprecated_unless": lambda task: task.context.live}, {False}),
-        ({"deprecated_if": True, "deprecated_unless": "live"}, {False}),
-    ],
-)
-def test_a_task_is_deprecated_when_its_gates_agree(run, gates, deprecated):
-    calls, sent = [], []
+@pytest.mark.parametrize("live", [True, False])
+def test_a_closed_gate_neither_marks_the_result_nor_sends_the_signal(run, live):
+    sent = []
 
-    class Gated(Task[None], deprecated=calls.append, **gates):
+    class Gated(Task[None], deprecated=lambda _: None, deprecated_if="live"):
         def live(self):
             return self.context.live
 
@@ -262,10 +308,10 @@ def test_a_task_is_deprecated_when_its_gates_agree(run, gates, deprecated):
             pass
 
     with task_deprecated.connected_to(lambda _, task: sent.append(task)):
-        found = {live for live in (True, False) if run(Gated, live=live).deprecated}
+        result = run(Gated, live=live)
 
-    assert found == deprecated
-    assert len(calls) == len(sent) == len(deprecated)
+    assert result.deprecated is live
+    assert len(sent) == live
 
 
 def test_gates_alone_deprecate_nothing(run):

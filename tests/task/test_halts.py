@@ -263,11 +263,19 @@ def test_keywords_of_a_halt_are_merged_into_the_metadata_of_the_task(run):
 
 @pytest.mark.parametrize("name", ["succeed", "skip", "fail"])
 def test_any_keyword_can_be_noted_down_by_a_halt(run, name):
-    noted = {"reason": "inner", "self": 1, "metadata": 2, "status": 3, "result": 4}
+    noted = {"self": 1, "metadata": 2, "status": 3, "result": 4, "task": 5}
     result = run(halting(lambda task: getattr(task, name)("outer", **noted)))
 
     assert result.reason == "outer"
     assert result.metadata == noted
+
+
+@pytest.mark.parametrize("name", ["succeed", "skip", "fail"])
+def test_the_reason_of_a_halt_may_be_given_by_keyword(run, name):
+    result = run(halting(lambda task: getattr(task, name)(reason="broken", code=3)))
+
+    assert result.reason == "broken"
+    assert result.metadata == {"code": 3}
 
 
 def test_a_thrown_failure_keeps_its_metadata_to_itself(run):
@@ -275,6 +283,154 @@ def test_a_thrown_failure_keeps_its_metadata_to_itself(run):
 
     assert result.metadata == {}
     assert result.origin.metadata == {"shelf": 4}
+
+
+# -- reasons ------------------------------------------------------------------------
+
+
+def test_an_exception_given_as_reason_becomes_the_cause(run):
+    error = ValueError("card declined")
+    result = run(halting(lambda task: task.fail(error, code=51)))
+
+    assert result.failed
+    assert (result.reason, result.cause) == ("card declined", error)
+    assert result.metadata == {"code": 51}
+    assert "card declined" in f"{result} {result!r} {result.chain.tree()}"
+    assert "ValueError: card declined" in result.to_json()
+
+
+@pytest.mark.parametrize("name", ["succeed", "skip"])
+def test_an_exception_may_be_the_reason_of_other_halts_too(run, name):
+    error = ValueError("nothing to charge")
+    result = run(halting(lambda task: getattr(task, name)(error)))
+
+    assert result.ok
+    assert (result.reason, result.cause) == ("nothing to charge", error)
+
+
+def test_an_exception_without_text_gives_its_name_as_the_reason(run):
+    class Declined(Exception):
+        pass
+
+    assert run(halting(lambda task: task.fail(Declined()))).reason.endswith("Declined")
+
+
+def test_a_failure_by_an_exception_is_raised_as_a_fault_that_it_caused(run):
+    error = ValueError("card declined")
+    task = halting(lambda task: task.fail(error))
+
+    with pytest.raises(Fault) as raised:
+        run(task).or_raise()
+
+    assert str(raised.value) == "card declined"
+    assert raised.value.__cause__ is error
+    assert raised.value.result.cause is error
+
+
+@pytest.mark.parametrize("name", ["succeed", "skip", "fail"])
+@pytest.mark.parametrize(
+    "reason", [3, 0, False, b"no", ["no"], {"code": 3}, ValueError], ids=repr
+)
+def test_a_reason_that_is_neither_text_nor_exception_fails_the_task(run, name, reason):
+    result = run(halting(lambda task: getattr(task, name)(reason)))
+
+    assert type(result.cause) is TypeError
+    assert type(reason).__qualname__ in result.reason
+    assert "Pass other values by keyword" in result.reason
+
+
+@pytest.mark.parametrize("given", ["no", 3, None, ValueError("no")], ids=repr)
+def test_throwing_what_is_no_result_fails_the_task(run, given):
+    result = run(halting(lambda task: task.throw(given)))
+
+    assert type(result.cause) is TypeError
+    assert "throw takes a result" in result.reason
+    assert "Use fail(...)" in result.reason
+
+
+def test_throwing_a_coroutine_fails_the_task_and_says_to_await_it():
+    class Throwing(Task[None]):
+        async def work(self):
+            self.throw(Refuse.aexecute())
+
+    result = asyncio.run(Throwing.aexecute())
+
+    assert type(result.cause) is TypeError
+    assert "Await it first" in result.reason
+
+
+# -- the place of the call ----------------------------------------------------------
+
+
+def line_of(function, offset=1):
+    return f"{__file__}:{function.__code__.co_firstlineno + offset}"
+
+
+@pytest.mark.parametrize("name", ["succeed", "skip", "fail", "throw"])
+def test_the_result_tells_where_the_task_was_halted(run, name):
+    given = Refuse.execute() if name == "throw" else "enough"
+
+    class Halting(Task[None]):
+        def work(self):
+            getattr(self, name)(given)
+
+    result = run(Halting)
+
+    assert result.halted_at == line_of(Halting.work)
+    assert result.to_dict()["halted_at"] == result.halted_at
+
+
+def test_a_halt_in_a_function_below_work_is_told_where_it_was_called(run):
+    def below(task):
+        task.fail("enough")
+
+    assert run(halting(below)).halted_at == line_of(below)
+
+
+def test_a_result_of_a_task_that_was_not_halted_has_no_such_place(run):
+    class Broken(Task[None]):
+        def work(self):
+            raise ValueError
+
+    assert run(Greet).halted_at is None
+    assert run(Broken).halted_at is None
+
+
+def test_the_place_is_that_of_the_halt_that_counts(run):
+    class Twice(Refuse):
+        @on_failed
+        def again(self):
+            self.skip("second")
+
+    class Broken(Refuse):
+        @on_failed
+        def again(self):
+            raise ValueError
+
+    assert run(Twice).halted_at == line_of(Twice.again, 2)
+    assert run(Broken).halted_at is None
+
+
+def test_the_place_is_a_note_of_the_fault():
+    with pytest.raises(Refuse.Fault) as raised:
+        Refuse.execute_or_raise()
+
+    assert raised.value.__notes__ == [f"halted at {line_of(Refuse.work)}"]
+
+
+def test_the_fault_of_a_thrown_failure_tells_where_it_began(run):
+    thrown = run(halting(lambda task: task.throw(Refuse.execute())))
+
+    with pytest.raises(Refuse.Fault) as raised:
+        thrown.or_raise()
+
+    assert raised.value.__notes__ == [f"halted at {line_of(Refuse.work)}"]
+
+
+def test_the_place_is_in_the_log_line(run, lines):
+    run(Refuse)
+
+    assert [line["halted_at"] for line in lines] == [line_of(Refuse.work)]
 
 
 # -- errors -------------------------------------------------------------------------
@@ -394,6 +550,24 @@ def test_a_parents_halt_inside_the_rollback_of_a_child_passes_through(run):
             return "went on"
 
     assert run(Parent).reason == "enough"
+
+
+def test_a_parents_halt_inside_the_async_rollback_of_a_child_passes_through():
+    class Parent(Task[str]):
+        async def work(self):
+            parent = self
+
+            class Child(Task[None]):
+                def work(self):
+                    self.fail("no")
+
+                async def rollback(self):
+                    parent.skip("enough")
+
+            await Child.aexecute()
+            return "went on"
+
+    assert asyncio.run(Parent.aexecute()).reason == "enough"
 
 
 def test_a_parents_halt_is_no_outcome_of_the_child(run):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from contextvars import Context
+from functools import partial
+
 import pytest
 
 from cmdx import DefinitionError, RetryOptions, Task, on_failed
@@ -161,6 +164,31 @@ def test_a_correlation_id_that_raises_fails_the_task_before_it_begins(run):
     assert result.context == {"paged": True}
 
 
+def test_a_correlation_id_may_halt_the_task(run):
+    class Quiet(Task[None], correlation_id=lambda task: task.skip("nobody asked")):
+        def work(self):
+            self.context.worked = True
+
+    result = run(Quiet)
+
+    assert (result.status, result.reason) == ("skipped", "nobody asked")
+    assert result.context == {}
+
+
+def test_a_correlation_id_may_halt_an_outer_task(run):
+    class Outer(Task[None]):
+        def work(self):
+            class Apart(Task[None], correlation_id=lambda: self.skip("nobody asked")):
+                def work(self):
+                    raise AssertionError
+
+            Context().run(Apart.execute)  # there, it is the root of another chain
+
+    result = run(Outer)
+
+    assert (result.status, result.reason) == ("skipped", "nobody asked")
+
+
 def test_retry_options_are_merged_field_by_field(run, instant):
     class Parent(Task[int], retry=RetryOptions(max_attempts=5, max_delay=9.0)):
         def work(self):
@@ -268,6 +296,35 @@ def test_an_unknown_keyword_that_resembles_none_is_refused_with_all_there_are():
 def test_a_keyword_of_a_wrong_kind_is_refused_with_the_class(keyword, value):
     with pytest.raises(DefinitionError, match=f"class Wrong.*{keyword}"):
         type("Wrong", (Base,), {}, **{keyword: value})
+
+
+async def never_awaited(*_arguments):
+    return "x"
+
+
+@pytest.mark.parametrize("keyword", ["correlation_id", "deprecated"])
+@pytest.mark.parametrize(
+    "call",
+    [never_awaited, partial(never_awaited, 1)],
+    ids=["function", "partial"],
+)
+def test_an_async_callable_is_refused_with_the_class(keyword, call):
+    with pytest.raises(DefinitionError, match=f"class Wrong: {keyword} .* is async.*"):
+        type("Wrong", (Base,), {}, **{keyword: call})
+
+
+@pytest.mark.parametrize(
+    ("keyword", "call", "cure"),
+    [
+        ("correlation_id", lambda _task, _other: "x", "Take the task, or no arguments"),
+        ("correlation_id", lambda *, request: request, "Take the task, or no argument"),
+        ("deprecated", lambda _task, _other: None, "Take the task alone"),
+        ("deprecated", lambda: None, "Take the task alone"),
+    ],
+)
+def test_a_callable_of_other_arguments_is_refused_with_the_class(keyword, call, cure):
+    with pytest.raises(DefinitionError, match=f"class Wrong: {keyword} .*{cure}"):
+        type("Wrong", (Base,), {}, **{keyword: call})
 
 
 def test_a_class_that_was_refused_leaves_its_parent_as_it_was(run):

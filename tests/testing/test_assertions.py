@@ -168,7 +168,7 @@ def test_what_differs_is_shown(check, task, expected, lines):
     assert [line for line in shown if line in lines] == lines
 
 
-def test_values_that_look_the_same_are_told_apart():
+def test_values_that_look_the_same_are_distinguished():
     class Same:
         def __repr__(self) -> str:
             return "same"
@@ -272,7 +272,7 @@ def test_the_difference_can_be_shown_while_the_task_is_running():
     ("check", "task", "name", "hint"),
     [
         (assert_success, Returns, "vlaue", "did you mean 'value'"),
-        (assert_skipped, Skips, "value", "Known are errors"),
+        (assert_skipped, Skips, "value", "Valid keywords: errors"),
         (assert_failed, Fails, "causes", "did you mean 'cause'"),
     ],
 )
@@ -286,3 +286,14 @@ def test_what_is_no_result_is_refused():
     with pytest.raises(TypeError, match="awaiting aexecute"):
         assert_success(run)
     run.close()
+
+
+def test_a_value_that_cannot_be_shown_is_shown_by_its_class():
+    class Wordless:
+        def __repr__(self):
+            raise ZeroDivisionError("no words")
+
+    text = difference(assert_success, Returns.execute(value=[Wordless()]), value=[1])
+
+    assert "- value     [1]" in text
+    assert f"+ value     [<{Wordless.__qualname__}>]" in text

@@ -8,6 +8,8 @@ from importlib.metadata import entry_points
 
 import pytest
 
+WITHOUT_ASYNC_PLUGINS = ("-p", "no:asyncio", "-p", "no:anyio")
+
 TASKS = """
 from cmdx import Task, retry_on
 
@@ -32,11 +34,19 @@ def run(*command, cwd):
     )
 
 
+def assert_passed(finished, tests):
+    """Check that so many tests passed, without an error at the end of any of them."""
+    said = finished.stdout + finished.stderr
+    assert finished.returncode == 0, said
+    assert f"\n{tests} passed in " in finished.stdout, said
+
+
 @pytest.fixture
 def suite(tmp_path):
     def call(code, *options):
         (tmp_path / "test_shown.py").write_text(code, "utf-8")
         quiet = ("-p", "no:cacheprovider", "-W", "error", "-q")
+        options = options or WITHOUT_ASYNC_PLUGINS
         return run("-m", "pytest", *quiet, *options, cwd=tmp_path)
 
     return call
@@ -75,7 +85,151 @@ def test_everything_is_put_back():
 """
     )
 
-    assert "5 passed" in finished.stdout, finished.stdout + finished.stderr
+    assert_passed(finished, 5)
+
+
+# -- asynchronous tests ---------------------------------------------------------
+
+ASYNC_TASKS = """
+import pytest
+from cmdx import Task, clock, retry_on, task_executed
+from cmdx.testing import assert_success
+
+@retry_on(ConnectionError, limit=1, delay=3600)
+class Patient(Task[str]):
+    async def work(self):
+        if self.attempt == 0:
+            raise ConnectionError
+        return "at last"
+
+class Fetch(Task[str]):
+    async def work(self):
+        return "real"
+"""
+
+ASYNC_TESTS = """
+async def test_instant(instant):
+    assert_success(await Patient.aexecute(), value="at last")
+    assert instant.pauses == [3600]
+
+async def test_recorded(recorded, instant):
+    result = await Patient.aexecute()
+    assert recorded.results == [result]
+
+async def test_stub(stub):
+    fetch = stub(Fetch, "stub")
+    assert_success(await Fetch.aexecute(url="/"), value="stub")
+    assert fetch.calls == [{"url": "/"}]
+
+@pytest.fixture
+def page(stub):
+    return stub(Fetch, "from a fixture")
+
+async def test_a_stub_of_a_fixture(page):
+    assert_success(await Fetch.aexecute(), value="from a fixture")
+
+async def test_an_inner_stub(stub, page):
+    stub(Fetch, "inner")
+    assert_success(await Fetch.aexecute(), value="inner")
+
+async def test_everything_is_put_back():
+    assert_success(await Fetch.aexecute(), value="real")
+    assert type(clock.current.get()) is clock.Clock
+    assert not task_executed.receivers
+
+def test_everything_is_put_back_outside_coroutines():
+    import asyncio
+    assert_success(asyncio.run(Fetch.aexecute()), value="real")
+"""
+
+WITH_ASYNCIO = (
+    *("-p", "no:anyio", "-o", "asyncio_mode=auto"),
+    *("-o", "asyncio_default_fixture_loop_scope=function"),
+)
+WITH_ANYIO = ("-p", "no:asyncio")
+
+ANYIO = """
+pytestmark = pytest.mark.anyio
+
+@pytest.fixture{scope}
+def anyio_backend():
+    return "asyncio"
+"""
+
+
+@pytest.mark.parametrize("scope", ["function", "session"])
+def test_the_fixtures_work_with_pytest_asyncio(suite, scope):
+    pytest.importorskip("pytest_asyncio")
+    loop = ("-o", f"asyncio_default_test_loop_scope={scope}")
+    finished = suite(ASYNC_TASKS + ASYNC_TESTS, *WITH_ASYNCIO, *loop)
+
+    assert_passed(finished, 7)
+
+
+def test_an_async_fixture_of_pytest_asyncio_may_stub(suite):
+    pytest.importorskip("pytest_asyncio")
+    finished = suite(
+        ASYNC_TASKS
+        + """
+@pytest.fixture
+async def page(stub):
+    return stub(Fetch, "stub")
+
+async def test_it(page):
+    assert_success(await Fetch.aexecute(), value="stub")
+
+async def test_it_is_put_back():
+    assert_success(await Fetch.aexecute(), value="real")
+""",
+        *WITH_ASYNCIO,
+    )
+
+    assert_passed(finished, 2)
+
+
+def test_the_fixtures_work_with_anyio(suite):
+    pytest.importorskip("anyio")
+    code = ASYNC_TASKS + ANYIO.format(scope="") + ASYNC_TESTS
+    finished = suite(code, *WITH_ANYIO)
+
+    assert_passed(finished, 7)
+
+
+def test_in_a_longer_runner_of_anyio_the_context_managers_work_inside_the_test(suite):
+    pytest.importorskip("anyio")
+    finished = suite(
+        ASYNC_TASKS
+        + ANYIO.format(scope="(scope='module')")
+        + """
+from cmdx import testing
+
+@pytest.fixture(scope="module")
+async def connection():
+    return "open"
+
+async def test_the_fixture_does_not_reach_the_test(connection, instant):
+    assert clock.current.get() is not instant
+
+async def test_the_context_managers_do(connection):
+    with testing.instant() as time, testing.recorded() as recording:
+        assert_success(await Patient.aexecute(), value="at last")
+    assert time.pauses == [3600]
+    assert len(recording.results) == 1
+
+async def test_stub(connection, stub):
+    stub(Fetch, "stub")
+    assert_success(await Fetch.aexecute(), value="stub")
+
+async def test_it_is_put_back(connection):
+    assert_success(await Fetch.aexecute(), value="real")
+""",
+        *WITH_ANYIO,
+    )
+
+    assert_passed(finished, 4)
+
+
+# -- messages and surface -------------------------------------------------------
 
 
 def test_a_failed_assertion_points_at_the_line_of_the_test(suite):
@@ -104,7 +258,7 @@ def test_it():
 """
     )
 
-    assert "1 passed" in finished.stdout, finished.stdout
+    assert_passed(finished, 1)
 
 
 def test_fixtures_of_the_same_names_win(suite):
@@ -121,18 +275,20 @@ def test_it(stub):
 """
     )
 
-    assert "1 passed" in finished.stdout, finished.stdout
+    assert_passed(finished, 1)
 
 
 def test_the_fixtures_are_explained(suite):
-    listed = suite("", "--fixtures").stdout
+    listed = suite("", "--fixtures", *WITHOUT_ASYNC_PLUGINS).stdout
 
     for name in ("instant", "recorded", "stub"):
         assert f"\n{name} -- " in listed
 
 
 def test_the_plugin_is_one_entry_point():
-    names = {each.value for each in entry_points(group="pytest11", name="cmdx")}
+    names = {
+        entry_point.value for entry_point in entry_points(group="pytest11", name="cmdx")
+    }
 
     assert names == {"_cmdx_pytest_plugin"}
 

@@ -8,7 +8,7 @@ import pytest
 
 from cmdx import Task, parallel, retry_on, task_executed, task_retried, telemetry
 from cmdx.testing import recorded
-from cmdx.workflow import Workflow
+from cmdx.workflow.workflow import Workflow
 
 
 @retry_on(ConnectionError, limit=2, delay=0)
@@ -37,13 +37,13 @@ def test_signals_are_recorded_in_their_order():
     with recorded() as recording:
         Flaky.execute()
 
-    assert [each.name for each in recording.signals] == [
+    assert [sent.name for sent in recording.signals] == [
         "task_started",
         "task_retried",
         "task_retried",
         "task_executed",
     ]
-    assert {each.task for each in recording.signals} == {Flaky}
+    assert {sent.task for sent in recording.signals} == {Flaky}
 
 
 def test_a_signal_is_recorded_with_what_it_carried():
@@ -60,7 +60,7 @@ def test_results_are_recorded_in_the_order_they_ended():
     with recorded() as recording:
         result = Outer.execute()
 
-    assert [each.task for each in recording.results] == [Plain, Outer]
+    assert [result.task for result in recording.results] == [Plain, Outer]
     assert recording.results[1] is result
 
 
@@ -72,14 +72,14 @@ def test_what_was_sent_can_be_asked_for_by_signal_and_by_task():
     assert recording.sent("task_retried") == recording.sent(task_retried)
     assert len(recording.sent("task_retried")) == 2
     assert recording.sent("task_retried", task=Plain) == []
-    assert [each.name for each in recording.sent(task=Plain)] == [
+    assert [sent.name for sent in recording.sent(task=Plain)] == [
         "task_started",
         "task_executed",
     ]
     assert recording.sent() == recording.signals
 
 
-def test_a_task_stands_for_those_derived_from_it():
+def test_a_task_includes_its_subclasses():
     with recorded() as recording:
         first, second = Shy.execute(), Flaky.execute()
 
@@ -100,7 +100,7 @@ def test_all_signals_there_are_can_be_asked_for():
     names = [name for name in vars(telemetry) if name.startswith("task_")]
 
     with recorded() as recording:
-        assert [recording.sent(name) for name in names] == [[]] * 5
+        assert [recording.sent(name) for name in names] == [[] for _ in names]
 
 
 def test_nothing_outside_the_block_is_recorded():
@@ -132,6 +132,18 @@ def test_nested_recordings_each_record():
     assert (len(outer.results), len(inner.results)) == (3, 1)
 
 
+def test_a_block_may_be_left_in_another_context():
+    receivers = len(task_executed.receivers)
+    elsewhere, block = Context(), recorded()
+    recording = elsewhere.run(block.__enter__)
+    result = elsewhere.run(Plain.execute)
+    block.__exit__(None, None, None)
+    elsewhere.run(Plain.execute)
+
+    assert recording.results == [result]
+    assert len(task_executed.receivers) == receivers
+
+
 def run_in_a_thread_of_its_own():
     thread = Thread(target=Plain.execute)
     Context().run(thread.start)
@@ -149,7 +161,7 @@ def test_another_thread_is_recorded_when_asked_for():
     with recorded(everywhere=True) as recording:
         run_in_a_thread_of_its_own()
 
-    assert [each.task for each in recording.results] == [Plain]
+    assert [result.task for result in recording.results] == [Plain]
 
 
 def test_coroutines_are_recorded_if_they_inherit_the_context():
@@ -161,7 +173,7 @@ def test_coroutines_are_recorded_if_they_inherit_the_context():
             )
         return recording
 
-    assert [each.task for each in asyncio.run(main()).results] == [Plain]
+    assert [result.task for result in asyncio.run(main()).results] == [Plain]
 
 
 def test_parallel_steps_are_recorded():
@@ -171,7 +183,7 @@ def test_parallel_steps_are_recorded():
     with recorded() as recording:
         Both.execute()
 
-    assert {each.task for each in recording.results} == {Plain, Flaky, Both}
+    assert {result.task for result in recording.results} == {Plain, Flaky, Both}
 
 
 def test_a_recording_shows_what_was_sent():

@@ -19,7 +19,7 @@ from cmdx import (
     retry_on,
 )
 from cmdx.testing import recorded, stub
-from cmdx.workflow import Workflow
+from cmdx.workflow.workflow import Workflow
 
 
 class MustNotRun(BaseException):
@@ -77,7 +77,7 @@ def test_a_stub_fails():
     assert result.reason == "mailbox full"
     assert result.caused_failure.task is SendMail
     assert result.caused_failure.metadata == {"code": 552}
-    assert [each.task for each in result.chain] == [Register, SendMail]
+    assert [run.task for run in result.chain] == [Register, SendMail]
 
 
 def test_a_stub_raises():
@@ -254,10 +254,10 @@ def test_a_whole_workflow_can_be_stubbed():
     with stub(Inner, "done"):
         result = Whole.execute()
 
-    assert [each.task for each in result.chain] == [Whole, Inner, Real]
+    assert [run.task for run in result.chain] == [Whole, Inner, Real]
 
 
-def test_inputs_nobody_declared_are_still_refused():
+def test_undeclared_inputs_are_still_refused():
     class Named(Task[None]):
         name: str = required()
 
@@ -281,7 +281,7 @@ def test_a_stubbed_run_is_announced():
     with stub(SendMail, "sent"), recorded() as recording:
         SendMail.execute()
 
-    assert [each.name for each in recording.sent(task=SendMail)] == [
+    assert [sent.name for sent in recording.sent(task=SendMail)] == [
         "task_started",
         "task_executed",
     ]
@@ -296,7 +296,7 @@ def test_an_awaited_task_can_be_stubbed():
         with stub(Fetch, "page"):
             return await Fetch.aexecute(), await Fetch().arun()
 
-    assert [each.value for each in asyncio.run(main())] == ["page", "page"]
+    assert [result.value for result in asyncio.run(main())] == ["page", "page"]
 
 
 def test_a_stubbed_task_that_awaits_is_still_refused_by_execute():
@@ -322,12 +322,12 @@ def test_invocations_are_stubbed_when_they_are_run():
 
 
 def test_the_task_runs_again_after_the_block():
-    plan = Real._plan_
+    plan = Real._cmdx_.plan
     with stub(Real, "stub"):
         assert Real.execute().value == "stub"
 
     assert Real.execute().value == "real"
-    assert Real._plan_ is plan
+    assert Real._cmdx_.plan is plan
 
 
 def test_the_task_runs_again_after_a_block_that_was_left_by_an_error():
@@ -414,7 +414,42 @@ def test_coroutines_are_stubbed_if_they_inherit_the_context():
                 asyncio.create_task(Real.aexecute(), context=Context()),
             )
 
-    assert [each.value for each in asyncio.run(main())] == ["stub", "real"]
+    assert [result.value for result in asyncio.run(main())] == ["stub", "real"]
+
+
+def test_a_block_may_be_left_in_another_context():
+    plan, elsewhere, block = Real._cmdx_.plan, Context(), stub(Real, "stub")
+    elsewhere.run(block.__enter__)
+    assert elsewhere.run(Real.execute).value == "stub"
+    block.__exit__(None, None, None)
+
+    assert elsewhere.run(Real.execute).value == "real"
+    assert Real._cmdx_.plan is plan
+
+
+def test_an_outer_stub_counts_again_where_the_inner_one_was_left_elsewhere():
+    elsewhere, outer, inner = Context(), stub(Real, "outer"), stub(Real, "inner")
+    elsewhere.run(outer.__enter__)
+    elsewhere.run(inner.__enter__)
+    inner.__exit__(None, None, None)
+    assert elsewhere.run(Real.execute).value == "outer"
+    outer.__exit__(None, None, None)
+
+    assert elsewhere.run(Real.execute).value == "real"
+
+
+def test_stubs_left_in_another_context_do_not_pile_up():
+    elsewhere = Context()
+    for _ in range(3):
+        block = stub(Real, "stub")
+        elsewhere.run(block.__enter__)
+        block.__exit__(None, None, None)
+    last = stub(Real, "last")
+    elsewhere.run(last.__enter__)
+    held = [value for value in elsewhere.values() if isinstance(value, tuple)]
+    last.__exit__(None, None, None)
+
+    assert [len(stubs) for stubs in held] == [1]
 
 
 def test_a_class_that_is_declared_on_in_the_block_stays_whole():
@@ -435,10 +470,13 @@ def test_a_class_that_is_declared_on_in_the_block_stays_whole():
 )
 def test_a_run_ends_in_one_way_only(outcomes):
     given = [outcomes.pop("outcome")] if "outcome" in outcomes else []
-    with pytest.raises(TypeError, match="one way"), stub(Real, *given, **outcomes):
+    with (
+        pytest.raises(TypeError, match="only one outcome"),
+        stub(Real, *given, **outcomes),
+    ):
         pass
 
 
 def test_only_tasks_are_stubbed():
-    with pytest.raises(TypeError, match="class of a task"), stub(print):
+    with pytest.raises(TypeError, match="must be a task class"), stub(print):
         pass

@@ -5,12 +5,14 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, assert_never, assert_type
 
+import cmdx
 from cmdx import (
     Attempt,
     Chain,
     Context,
     Errors,
     Fault,
+    Outcome,
     Result,
     State,
     Status,
@@ -74,6 +76,8 @@ def shared(context: Context, task: Charge, result: Result[int]) -> None:
     assert_type(Charge.execute(result), Result[Receipt])
     assert_type(Charge.execute({"order": 7}), Result[Receipt])
     assert_type(Charge.execute_or_raise(context), Result[Receipt])
+    assert_type(Charge.execute(context, order=7), Result[Receipt])
+    assert_type(Charge.execute_or_raise(task, order=7), Result[Receipt])
 
     Charge.execute(7)  # type: ignore[call-overload]
     Charge.execute("order")  # type: ignore[call-overload]
@@ -114,6 +118,9 @@ def read(result: Result[Receipt]) -> None:
     assert_type(result.duration, float)
     assert_type(result.started_at, datetime)
     assert_type(result.rollback_error, BaseException | None)
+    assert_type(result.replaced, Outcome | None)
+    assert_type(result.halted_at, str | None)
+    assert_type(result.compensated, tuple[Result[Any], ...])
     assert_type(result.chain, Chain)
     assert_type(result.chain[0], Result[Any])
     assert_type(result.chain[1:], tuple[Result[Any], ...])
@@ -186,6 +193,13 @@ class Halting(Task[int]):
         self.throw(result, step=2)
         return 1
 
+    def reasons(self) -> int:
+        if self.context.get("declined"):
+            self.fail(ValueError("declined"), code=51)
+        if self.context.get("known"):
+            self.skip(reason="known", code=1)
+        self.fail(reason="broken", code=3)
+
     def mistyped(self, result: int) -> None:
         self.throw(result)  # type: ignore[arg-type]
 
@@ -233,3 +247,8 @@ class Calling(Task[int]):
             return "text"
 
         return assert_type(await self.aretry(fetch), str)
+
+
+def the_package() -> None:
+    assert_type(cmdx.__version__, str)
+    _ = cmdx.Taks  # type: ignore[attr-defined]

@@ -17,6 +17,7 @@ from cmdx import (
     before_validation,
     clock,
     enable_logging,
+    group,
     middleware,
     on_complete,
     on_failed,
@@ -25,8 +26,10 @@ from cmdx import (
     on_ok,
     on_skipped,
     on_success,
+    parallel,
     retriers,
     retry_on,
+    step,
     task_executed,
     telemetry,
 )
@@ -185,6 +188,29 @@ assert_type(Wrapped.execute(), Result[None])
 middleware(3)  # type: ignore[arg-type]
 middleware(audited, iff=True)  # type: ignore[call-arg]
 middleware(audited)(NoTask)  # type: ignore[type-var]
+
+
+# -- steps ----------------------------------------------------------------------
+
+step(Flaky, map={"order_id": "id"}, into="count", on_failure="continue")
+group(Flaky, Patient, if_="is_live", unless=False, continue_on_failure=True)
+parallel(
+    Flaky,
+    workers=2,
+    executor="threads",
+    merge="deep",
+    if_=True,
+    unless=lambda task: task.context.quiet,
+    continue_on_failure=True,
+)
+
+step(Flaky, inot="count")  # type: ignore[call-arg]
+step(Flaky, on_failure="ignore")  # type: ignore[arg-type]
+step(Flaky())  # type: ignore[arg-type]
+group(Flaky, workers=2)  # type: ignore[call-arg]
+group(Flaky, if_=3)  # type: ignore[arg-type]
+parallel(Flaky, max_workers=2)  # type: ignore[call-arg]
+parallel(Flaky, workers="2")  # type: ignore[arg-type]
 
 
 # -- class keywords -------------------------------------------------------------

@@ -56,6 +56,9 @@ class Ship(Task[Decimal]):
         pattern="[a-z]*",
         none_of=("root",),
     )
+    code: str = optional(
+        default="x", coerce="parse", transform="tidy", validate=["check", len]
+    )
     day: date | None = optional(default=None, format="%d.%m.%Y")
     tags: list[str] = optional(factory=list, max_length=3)
     mapping: dict[str, int] = optional(factory=dict[str, int])

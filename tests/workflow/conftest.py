@@ -29,7 +29,7 @@ def run(request):
 @pytest.fixture
 def pool_of(monkeypatch):
     """Have the shared pool be a new one of so many threads."""
-    module = sys.modules["cmdx.executors"]
+    module = sys.modules["cmdx.workflow.executors"]
     pools = []
 
     def make(threads):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import gc
 import pickle
+from contextlib import suppress
+from contextvars import ContextVar
 from threading import Event
 from types import CoroutineType, FrameType, TracebackType
 
@@ -15,11 +17,13 @@ from cmdx import (
     Task,
     Workflow,
     group,
+    on_failed,
     on_success,
     output,
     parallel,
     retry_on,
     step,
+    task_cancelled,
     task_rolled_back,
 )
 
@@ -402,10 +406,88 @@ class Misused(Task[None]):
 
 @pytest.mark.parametrize("misused", [Misused, parallel(Misused, C, workers=1)])
 def test_misuse_rolls_back_what_was_done(run, undone, misused):
-    with pytest.raises(FinishedTaskError):
-        run(flow(flow(A), B, misused), log=[])
+    result = run(flow(flow(A), B, misused), log=[])
 
+    assert isinstance(result.origin.cause, FinishedTaskError)
     assert undone == ["B", "A"]
+
+
+@pytest.mark.parametrize(
+    ("listed", "expected"),
+    [
+        (lambda stop: (A, B, stop), ["Interrupting", "B", "A"]),
+        (lambda stop: (flow(A, B), stop, C), ["Interrupting", "B", "A"]),
+        (lambda stop: (A, flow(B, stop)), ["Interrupting", "B", "A"]),
+        (lambda stop: (A, group(B, stop, continue_on_failure=True)), None),
+        (lambda stop: (A, parallel(B, stop, workers=1)), None),
+        (lambda stop: (A, parallel(B, group(C, stop), workers=1)), None),
+    ],
+    ids=["step", "after", "nested", "group", "beside", "within"],
+)
+def test_an_interrupt_in_a_step_rolls_back_it_and_what_was_done(
+    run, undone, listed, expected
+):
+    class Interrupting(Undoable):
+        def work(self) -> str:
+            super().work()
+            raise KeyboardInterrupt
+
+    workflow = flow(*listed(Interrupting))
+    with pytest.raises(KeyboardInterrupt):
+        run(workflow, log=[])
+
+    assert undone[0] == "Interrupting"
+    assert undone[-1] == "A"
+    assert undone == (expected or undone)
+    assert len(undone) == len(set(undone)) >= 3
+
+
+@pytest.mark.parametrize("own", [True, False], ids=["own rollback", "none"])
+def test_an_interrupt_after_the_steps_rolls_them_back(run, undone, own):
+    class Late(Workflow[None]):
+        steps = (A, flow(B), parallel(C))
+
+        @on_success
+        def thank(self) -> None:
+            raise KeyboardInterrupt
+
+        if own:
+
+            def rollback(self) -> None: ...
+
+    sent = []
+
+    def receive(_sender, *, result, **_):
+        sent.append((named(result.compensated), result.stopped))
+
+    with (
+        task_cancelled.connected_to(receive, sender=Late),
+        pytest.raises(KeyboardInterrupt),
+    ):
+        run(Late, log=[])
+
+    assert undone == ["C", "B", "A", *(["Late"] if own else [])]
+    assert sent == [(["C", "B", "A"], "cancelled")]
+
+
+def test_a_halt_of_an_outer_task_in_a_step_rolls_back_what_was_done(run, undone):
+    class Outer(Task[None]):
+        def work(self) -> None:
+            outer = self
+
+            class Stopping(Undoable):
+                def work(self) -> str:
+                    outer.fail("enough")
+
+            flow(A, B, Stopping).execute({"log": []})
+
+    result = run(Outer)
+
+    assert result.reason == "enough"
+    assert undone == ["Stopping", "B", "A"]
+    assert [each.stopped for each in result.chain if each.task.__name__ == "Flow"] == [
+        "cancelled"
+    ]
 
 
 def test_an_interrupt_rolls_back_what_was_done(undone):
@@ -491,6 +573,90 @@ def test_cancelling_does_not_keep_rollbacks_from_their_end(
     assert undone == expected
 
 
+class MeetsACancelledFuture(Undoable):
+    async def rollback(self) -> None:
+        future = asyncio.get_running_loop().create_future()
+        future.cancel()
+        await future
+
+
+def test_a_rollback_that_meets_a_cancelled_future_is_recorded_and_the_rest_run(undone):
+    listed = (A, MeetsACancelledFuture, B, Failing)
+    result = asyncio.run(flow(*listed).aexecute(log=[]))
+
+    assert undone == ["B", "MeetsACancelledFuture", "A"]
+    error = result.compensated[1].rollback_error
+    assert isinstance(error, asyncio.CancelledError)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [SystemExit(1), KeyboardInterrupt(), BaseExceptionGroup("", [SystemExit(1)])],
+    ids=lambda error: type(error).__name__,
+)
+def test_what_leaves_a_rollback_does_so_when_the_rest_is_undone(run, undone, error):
+    class Leaving(Undoable):
+        def rollback(self) -> None:
+            raise error
+
+    with pytest.raises(type(error)) as raised:
+        run(flow(A, Leaving, B, Failing), log=[])
+
+    assert raised.value is error
+    assert undone == ["B", "Leaving", "A"]
+
+
+def test_rollbacks_come_to_their_end_when_the_event_loop_shuts_down(undone):
+    log = []
+
+    async def main():
+        begun = asyncio.Event()
+        running = asyncio.create_task(
+            flow(Careful, Failing).aexecute(begun=begun, log=log)
+        )
+        await asyncio.wait_for(begun.wait(), PATIENCE)
+        return running  # asyncio.run cancels it, and all others
+
+    asyncio.run(main())
+
+    assert undone == ["Careful"]
+    assert log == ["Careful"]
+
+
+def test_a_timeout_within_a_rollback_is_an_error_of_the_rollback(undone):
+    class Slow(Undoable):
+        async def rollback(self) -> None:
+            async with asyncio.timeout(0.01):
+                await asyncio.sleep(PATIENCE)
+
+    result = asyncio.run(flow(A, Slow, Failing).aexecute(log=[]))
+
+    assert undone == ["Slow", "A"]
+    assert isinstance(result.compensated[0].rollback_error, TimeoutError)
+
+
+def test_a_rollback_sees_and_sets_the_context_variables_of_the_run():
+    session = ContextVar("session", default="none")
+    seen = []
+
+    class Scoped(Task[None]):
+        async def work(self) -> None:
+            session.set("open")
+            self.fail("no")
+
+        async def rollback(self) -> None:
+            seen.append(session.get())
+            session.set("rolled back")
+
+        @on_failed
+        def look(self) -> None:
+            seen.append(session.get())
+
+    asyncio.run(Scoped.aexecute())
+
+    assert seen == ["open", "rolled back"]
+
+
 # -- nothing is left behind -----------------------------------------------------
 
 
@@ -569,12 +735,52 @@ def test_the_collector_would_find_a_cycle_if_there_was_one():
         def work(self) -> None:
             self.knot = self
 
-    assert left_behind(lambda task, **_: task.execute(), Knot) == {Knot.__qualname__}
+    left = left_behind(lambda task, **_: task.execute(), Knot)
+
+    assert Knot.__qualname__ in left
 
 
-def test_misuse_beside_others_leaves_no_cycles():
-    def caught(workflow, **inputs):
-        with pytest.raises(FinishedTaskError):
+class Interrupted(Task[None]):
+    def work(self) -> None:
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    "listed",
+    [
+        (parallel(Interrupted, A),),
+        (parallel(A, Interrupted),),
+        (parallel(A, Interrupted, executor="inline"),),
+        (parallel(Interrupted, A, executor="inline"),),
+        (A, Interrupted),
+        (flow(A), Interrupted),
+        (parallel(A, flow(B, Interrupted), workers=1),),
+        (parallel(A, Misused),),
+    ],
+    ids=[
+        "first",
+        "last",
+        "inline last",
+        "inline first",
+        "after",
+        "nested",
+        "in",
+        "ours",
+    ],
+)
+@pytest.mark.parametrize("color", ["sync", "async"])
+def test_an_interrupt_beside_others_leaves_no_cycles(color, listed):
+    def run(workflow, **inputs):
+        with suppress(KeyboardInterrupt):
             workflow.execute(**inputs)
 
-    assert left_behind(caught, flow(parallel(Misused, Plain))) == set()
+    def arun(workflow, **inputs):
+        async def forgotten():
+            with suppress(KeyboardInterrupt):  # here: the loop would keep it
+                await workflow.aexecute(**inputs)
+
+        asyncio.run(forgotten())
+
+    runs = {"sync": run, "async": arun}
+
+    assert left_behind(runs[color], flow(*listed)) == set()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from datetime import date
 
 import pytest
 
@@ -11,6 +12,8 @@ from cmdx import (
     Task,
     Workflow,
     after_execution,
+    clock,
+    deadline,
     group,
     optional,
     output,
@@ -19,6 +22,7 @@ from cmdx import (
     retry_on,
     step,
 )
+from cmdx.run.deadlines import DeadlineExceeded
 
 
 class Note(Task[str]):
@@ -142,6 +146,42 @@ def test_steps_find_what_an_input_of_the_workflow_has_a_source_for(run):
     assert run(Flow).value == "5 NOK"
 
 
+class Use(Task[date]):
+    day: date
+
+    def work(self) -> date:
+        return self.day
+
+
+class Scheduled(Workflow[date]):
+    day: date = required(format="%d.%m.%Y")
+    name: str = optional(default="", transform=str.lower)
+    steps = (Use,)
+
+
+@pytest.mark.parametrize("listing", [tuple, lambda steps: (group(*steps),)])
+def test_steps_find_the_inputs_of_the_workflow_as_they_were_resolved(run, listing):
+    flow = type("Flow", (Scheduled,), {"steps": listing((Use,))})
+
+    result = run(flow, day="01.05.2026", name="ADA")
+
+    assert result.value == date(2026, 5, 1)
+    assert result.context.name == "ada"
+
+
+def test_parallel_steps_find_the_inputs_as_they_were_resolved(run):
+    flow = type("Flow", (Scheduled,), {"steps": (parallel(step(Use, into="used")),)})
+
+    assert run(flow, day="01.05.2026").context.used == date(2026, 5, 1)
+
+
+def test_nested_workflows_find_the_inputs_as_they_were_resolved(run):
+    inner = type("Inner", (Workflow,), {"steps": (Use,)})
+    flow = type("Flow", (Scheduled,), {"steps": (inner,)})
+
+    assert run(flow, day="01.05.2026").value == date(2026, 5, 1)
+
+
 def test_a_workflow_with_bad_inputs_runs_no_step(run):
     class Flow(Workflow[str]):
         amount: int = required()
@@ -189,6 +229,13 @@ def test_the_origin_is_kept_through_nested_workflows(run):
     assert result.caused_failure.task is Broken
     assert isinstance(result.caused_failure.cause, LookupError)
     assert noted(result) == ["A", "Broken"]
+
+
+def test_a_failed_workflow_does_not_tell_a_line_of_ours_as_its_place(run):
+    result = run(flow(A, Failing))
+
+    assert result.halted_at is None
+    assert result.origin.halted_at.startswith(__file__)
 
 
 def test_a_failed_workflow_raises_the_fault_of_the_step():
@@ -285,40 +332,6 @@ def test_a_last_step_without_a_value_leaves_the_workflow_without_one(run, last):
 # -- gates ----------------------------------------------------------------------
 
 
-class Gated(Workflow[str]):
-    steps = (A, group(B, if_="open"), C)
-
-    def open(self):
-        return self.context.open
-
-
-def test_a_gate_names_a_method_of_the_workflow(run):
-    assert noted(run(Gated, open=True)) == ["A", "B", "C"]
-    assert noted(run(Gated, open=False)) == ["A", "C"]
-
-
-@pytest.mark.parametrize(
-    ("gates", "ran"),
-    [
-        ({"if_": True}, True),
-        ({"if_": False}, False),
-        ({"unless": True}, False),
-        ({"unless": False}, True),
-        ({"if_": lambda workflow: workflow.context.yes}, True),
-        ({"if_": lambda workflow: workflow.context.empty}, False),
-        ({"unless": lambda workflow: workflow.context.yes}, False),
-        ({"if_": lambda: True, "unless": lambda: False}, True),
-        ({"if_": lambda: True, "unless": lambda: True}, False),
-        ({"if_": lambda: False, "unless": lambda: False}, False),
-    ],
-)
-@pytest.mark.parametrize("listing", [group, parallel])
-def test_a_group_is_run_when_its_gates_agree(run, listing, gates, ran):
-    result = run(flow(listing(B, **gates)), yes=1, empty=[])
-
-    assert noted(result) == (["B"] if ran else [])
-
-
 def test_a_gate_is_asked_when_its_turn_has_come(run):
     result = run(flow(A, group(B, if_=lambda flow: flow.context.noted == ["A"])))
 
@@ -376,7 +389,41 @@ def test_a_group_that_continues_runs_whole_and_stops_after_itself(run):
     }
     assert [each.code for each in result.errors] == ["failed", "unknown", None]
     assert result.reason == str(result.errors)
-    assert result.origin is None
+    assert result.origin.task is Failing
+    assert result.caused_failure.task is Failing
+
+
+def test_a_group_that_continues_passes_its_first_failure_on(run):
+    checks = group(Checking, A, Failing, continue_on_failure=True)
+    result = run(flow(checks))
+
+    assert (result.origin.task, result.is_thrown_failure) == (Checking, True)
+    assert result.threw_failure.task is Checking
+    assert result.halted_at is None
+    with pytest.raises(Checking.Fault) as raised:
+        result.or_raise()
+    assert raised.value.result.task is Checking
+
+
+def test_parallel_steps_that_continue_pass_on_the_first_one_listed(run):
+    checks = parallel(A, Broken, Failing, continue_on_failure=True)
+    result = run(flow(checks))
+
+    assert result.origin.task is Broken
+    assert isinstance(result.origin.cause, LookupError)
+    assert len(result.errors) == 2
+
+
+def test_what_was_collected_can_be_retried_by_the_fault_of_the_step(run, instant):
+    class Patient(Task[None]):
+        def work(self) -> None:
+            checks = group(Failing, A, continue_on_failure=True)
+            flow(checks).execute_or_raise()
+
+    result = run(retry_on(Failing.Fault, limit=2)(Patient))
+
+    assert (result.retries, len(instant.pauses)) == (2, 2)
+    assert result.origin.task is Failing
 
 
 def test_a_group_that_continues_without_failures_stops_nothing(run):
@@ -578,6 +625,61 @@ def test_a_step_can_be_stubbed(run, stub, listed):
     assert stubbed.calls == [{"noted": ["A"]}]
 
 
+# -- in time --------------------------------------------------------------------
+
+
+class Slow(Note):
+    def work(self) -> str:
+        clock.current.get().advance(0.05)
+        return super().work()
+
+
+@pytest.mark.parametrize(
+    ("listed", "ran"),
+    [
+        ((Slow, Slow, Slow), ["Slow", "Slow"]),
+        ((Slow, Slow, group(A)), ["Slow", "Slow"]),
+        ((Slow, Slow, parallel(A, B)), ["Slow", "Slow"]),
+        ((Slow, Slow, parallel(group(A), B)), ["Slow", "Slow"]),
+        ((Slow, Slow, group(A, continue_on_failure=True)), ["Slow", "Slow"]),
+        ((Slow, A), ["Slow", "A"]),
+    ],
+    ids=["step", "group", "parallel", "nested", "continuing", "in time"],
+)
+@pytest.mark.usefixtures("instant")
+def test_no_step_starts_after_the_deadline(run, listed, ran):
+    with deadline(0.08):
+        result = run(flow(*listed))
+
+    assert noted(result) == ran
+    if len(ran) == len(listed):
+        assert result.success
+    else:
+        assert isinstance(result.cause, DeadlineExceeded)
+        assert result.stopped == "deadline"
+        assert "the deadline passed before" in result.reason
+
+
+@pytest.mark.usefixtures("instant")
+def test_what_was_done_before_the_deadline_is_rolled_back(run):
+    class Undo(Slow):
+        def rollback(self) -> None:
+            self.context["undone"] = self.context.get("undone", 0) + 1
+
+    with deadline(0.08):
+        result = run(flow(Undo, Undo, Undo))
+
+    assert result.context.undone == 2
+
+
+@pytest.mark.usefixtures("instant")
+def test_a_deadline_of_the_workflow_itself_counts_as_well(run):
+    result = run(retry_on(KeyError, deadline=0.08)(flow(Slow, Slow, Slow)))
+
+    assert noted(result) == ["Slow", "Slow"]
+    assert isinstance(result.cause, DeadlineExceeded)
+
+
 # -- the chain ------------------------------------------------------------------
 
 
@@ -596,10 +698,14 @@ def test_every_step_is_in_the_chain_with_parent_and_depth(run):
     ]
 
 
+class Nested(Workflow[str]):
+    steps = (A, group(B), C)
+
+
 def test_a_workflow_and_its_steps_are_pickled():
-    result = Gated.execute(open=True)
+    result = Nested.execute()
 
     copied = pickle.loads(pickle.dumps(result))
 
     assert copied.value == "C"
-    assert [each.task for each in copied.chain] == [Gated, A, B, C]
+    assert [each.task for each in copied.chain] == [Nested, A, B, C]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
+from typing import ClassVar
 
 import pytest
 
@@ -13,7 +15,9 @@ from cmdx import (
     Workflow,
     group,
     on_success,
+    output,
     parallel,
+    required,
     step,
 )
 
@@ -153,21 +157,6 @@ def test_steps_of_a_mixin_count(run):
     assert noted_by(Child, run) == ["C"]
 
 
-def test_a_gate_is_that_of_the_subclass(run):
-    class Parent(Workflow[str]):
-        steps = (group(A, if_="wanted"),)
-
-        def wanted(self):
-            return False
-
-    class Child(Parent):
-        def wanted(self):
-            return True
-
-    assert noted_by(Parent, run) == []
-    assert noted_by(Child, run) == ["A"]
-
-
 def test_changing_a_list_of_steps_later_changes_nothing():
     listed = [A]
 
@@ -199,7 +188,7 @@ def test_work_that_comes_from_another_base_is_refused():
 
 
 @pytest.mark.parametrize(
-    "wrong", [3, "A", None, A(), lambda: None, object, Task[str], (A, B)], ids=repr
+    "wrong", [3, "A", None, lambda: None, object, Task[str], (A, B)]
 )
 def test_what_is_no_step_is_refused_when_the_class_is_made(wrong):
     with pytest.raises(DefinitionError) as caught:
@@ -216,6 +205,16 @@ def test_what_is_no_step_is_refused_by_a_group(listing):
         listing(A, 3)
 
 
+@pytest.mark.parametrize("listing", [group, parallel, step])
+def test_an_instance_is_refused_with_the_class_to_list(listing):
+    with pytest.raises(DefinitionError) as refused:
+        listing(A())
+
+    message = str(refused.value)
+    assert f"{listing.__name__}(): a step is a class, got an instance of A." in message
+    assert "List the class: `A`" in message
+
+
 @pytest.mark.parametrize("listing", [group, parallel])
 def test_a_group_without_steps_is_refused(listing):
     with pytest.raises(DefinitionError, match=r"lists no steps. Give it tasks"):
@@ -228,44 +227,55 @@ def test_steps_that_are_no_tuple_are_refused(steps):
         type("Flow", (Workflow,), {"steps": steps})
 
 
-@pytest.mark.parametrize("listing", [group, parallel])
-@pytest.mark.parametrize("option", ["if_", "unless"])
-@pytest.mark.parametrize("wrong", [3, [], object()])
-def test_a_wrong_gate_is_refused_when_it_is_listed(listing, option, wrong):
-    with pytest.raises(
-        DefinitionError, match=f"{option} must be True, False, the name"
-    ):
-        listing(A, **{option: wrong})
-
-
-def test_a_gate_that_awaits_is_refused():
-    async def later(_workflow):
-        return True
-
-    with pytest.raises(DefinitionError, match="is async"):
-        group(A, if_=later)
-
-
-def test_a_gate_that_names_no_method_is_refused_when_first_used():
-    class Flow(Workflow[str]):
-        steps = (group(A, if_="wnted"),)
-
-        def wanted(self): ...
-
-    with pytest.raises(DefinitionError, match=r"'wnted'.*did you mean 'wanted'"):
-        Flow.execute()
-
-
 @pytest.mark.parametrize("workers", [0, -1, 1.5, True, "2"], ids=repr)
 def test_workers_must_be_a_whole_number_from_one_on(workers):
-    with pytest.raises(DefinitionError, match="workers must be a whole number from 1"):
+    with pytest.raises(DefinitionError, match="a whole number, 1 or more"):
         parallel(A, workers=workers)
 
 
 @pytest.mark.parametrize("option", ["executor", "merge"])
 def test_executor_and_merge_are_names_or_callables(option):
-    with pytest.raises(DefinitionError, match=f"{option} must be a name or a callable"):
+    with pytest.raises(DefinitionError, match=f"{option} must be a name or callable"):
         parallel(A, **{option: 3})
+
+
+async def awaiting(_first, _second):
+    """Nobody awaits an executor or a merger."""
+
+
+def too_many(_first, _second, _third):
+    """An executor and a merger are given two arguments."""
+
+
+def too_few(_first):
+    """An executor and a merger are given two arguments."""
+
+
+def choosy(_first, _second, *, order):
+    """Nobody passes the keyword."""
+
+
+@pytest.mark.parametrize("option", ["executor", "merge"])
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (awaiting, "is async"),
+        (too_many, "takes 3 arguments"),
+        (too_few, "too many positional arguments"),
+        (choosy, "requires the keyword argument 'order'"),
+    ],
+)
+def test_executors_and_mergers_that_could_not_be_called_are_refused(option, call, said):
+    with pytest.raises(DefinitionError, match=said):
+        parallel(A, **{option: call})
+
+
+@pytest.mark.parametrize("registry", [Workflow.executors, Workflow.mergers])
+def test_entries_that_would_have_to_be_awaited_are_not_registered(registry):
+    with pytest.raises(DefinitionError, match="is async"):
+        registry.register("awaiting", awaiting)
+
+    assert "awaiting" not in registry
 
 
 def test_only_tasks_can_be_listed_under_other_names():
@@ -288,6 +298,45 @@ def test_only_tasks_can_be_listed_under_other_names():
 def test_wrong_options_of_a_step_are_refused(options, message):
     with pytest.raises(DefinitionError, match=message):
         step(A, **options)
+
+
+@pytest.mark.parametrize(
+    ("listing", "keyword", "said"),
+    [
+        (step, "inot", "did you mean 'into'? Valid options: map, into, on_failure."),
+        (step, "if_", "put it in a group: `group(Task, if_=...)`."),
+        (step, "unless", "put it in a group: `group(Task, unless=...)`."),
+        (step, "continue_on_failure", 'use `on_failure="continue"`.'),
+        (group, "unles", "did you mean 'unless'? Valid options: if_, unless, contin"),
+        (group, "workers", "use `parallel(...)` for steps that run at the same time."),
+        (group, "on_failure", "use `continue_on_failure=True`"),
+        (parallel, "max_workers", "did you mean 'workers'? Valid options: workers, e"),
+        (parallel, "when", "use `if_`."),
+        (parallel, "colour", "has no option 'colour'. Valid options: workers, exec"),
+    ],
+)
+def test_an_unknown_option_is_refused_with_the_right_one(listing, keyword, said):
+    with pytest.raises(DefinitionError) as refused:
+        listing(A, **{keyword: True})
+
+    message = str(refused.value)
+    assert message.startswith(f"{listing.__name__}() has no option {keyword!r}")
+    assert said in message
+
+
+@pytest.mark.parametrize(
+    ("listing", "options"),
+    [
+        (step, "map into on_failure"),
+        (group, "if_ unless continue_on_failure"),
+        (parallel, "workers executor merge if_ unless continue_on_failure"),
+    ],
+)
+def test_the_options_can_be_read_from_the_signature(listing, options):
+    parameters = inspect.signature(listing).parameters.values()
+    shown = [each.name for each in parameters if each.kind is each.KEYWORD_ONLY]
+
+    assert shown == options.split()
 
 
 # -- no steps -------------------------------------------------------------------
@@ -327,3 +376,50 @@ def test_removed_steps_are_no_steps():
 
     with pytest.raises(ImplementationError, match="Child has no steps"):
         Child.execute()
+
+
+# -- names that workflows use -----------------------------------------------------
+
+USED = ["steps", "executors", "mergers", "wiring", "to_mermaid"]
+
+
+@pytest.mark.parametrize("name", [*USED, "context", "work", "execute"])
+@pytest.mark.parametrize("values", [(), (1,), ([A],), (output(),)])
+def test_an_input_cannot_have_a_name_that_workflows_use(name, values):
+    body = {"steps": (A,), "__annotations__": {name: "object"}}
+    body |= dict.fromkeys([name], *values) if values else {}
+
+    with pytest.raises(DefinitionError, match=rf"{name}.*every workflow has.*alias="):
+        type("Flow", (Workflow,), body)
+
+
+@pytest.mark.parametrize("name", USED)
+def test_an_inherited_input_cannot_have_such_a_name_either(name):
+    parent = type("Parent", (Task,), {"__annotations__": {name: "object"}})
+
+    with pytest.raises(DefinitionError, match=rf"Flow.{name}.*every workflow has"):
+        type("Flow", (parent, Workflow), {"steps": (A,)})
+
+
+def test_a_task_may_have_inputs_with_the_names_that_workflows_use(run):
+    body = {
+        "__annotations__": dict.fromkeys(USED, int),
+        "work": lambda task: task.steps,
+    }
+
+    assert run(type("Plain", (Task,), body), **dict.fromkeys(USED, 7)).value == 7
+
+
+def test_callers_may_use_such_a_name(run):
+    class Flow(Workflow[str]):
+        pools: int = required(alias="executors")
+        steps = (A,)
+
+    assert run(Flow, executors=3).success
+
+
+def test_steps_may_be_annotated_as_a_class_variable(run):
+    class Flow(Workflow[str]):
+        steps: ClassVar[tuple[type[Task[str]], ...]] = (A, B)
+
+    assert noted_by(Flow, run) == ["A", "B"]

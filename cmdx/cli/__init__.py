@@ -1,0 +1,1 @@
+"""``python -m cmdx``: the commands; ``main`` is the first to read."""

@@ -1,0 +1,111 @@
+"""
+``python -m cmdx demo``: a web shop with an order that fails.
+
+The carrier answers the third call, no voucher is given, and the card is declined.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cmdx import Task, clock, retry_on
+
+if TYPE_CHECKING:
+    from cmdx import Attempt
+
+
+@retry_on(ConnectionError, limit=3, delay=0.05, jitter="exponential")
+class QuoteShipping(Task[str]):
+    """Ask the carrier for its price; it is hard to reach."""
+
+    def work(self) -> str:
+        """Fail twice, then succeed."""
+        spend(0.01)
+        if self.attempt < 2:  # noqa: PLR2004 -- the third call is answered
+            message = "the carrier does not answer"
+            raise ConnectionError(message)
+        return "4.90 EUR"
+
+
+class ApplyVoucher(Task[None]):
+    """Subtract the voucher from the price."""
+
+    def work(self) -> None:
+        """Skip if there is no voucher."""
+        if "voucher" not in self.context:
+            self.skip("no voucher given")
+
+
+class ChargeCard(Task[None]):
+    """Charge the customer."""
+
+    def work(self) -> None:
+        """Fail with a code."""
+        spend(0.02)
+        self.fail("card declined", code="insufficient_funds")
+
+
+class ReserveStock(Task[int]):
+    """Reserve the goods."""
+
+    cart: list[str]
+
+    def work(self) -> int:
+        """Reserve each item of the cart."""
+        spend(0.005)
+        self.context.reserved = list(self.cart)
+        return len(self.context.reserved)
+
+
+class Checkout(Task[None]):
+    """Turn a cart into an order."""
+
+    cart: list[str]
+
+    def work(self) -> None:
+        """Run the steps on one context, and fail as soon as one fails."""
+        for step in (ReserveStock, QuoteShipping, ApplyVoucher, ChargeCard):
+            self.throw(step.execute(self))
+
+    def rollback(self) -> None:
+        """Release the goods."""
+        self.context.reserved.clear()
+
+
+def spend(seconds: float) -> None:
+    """Sleep, as if there were work to do."""
+    clock.current.get().sleep(seconds)
+
+
+def show() -> None:
+    """Run the tasks and print their results."""
+    quote = QuoteShipping.execute()
+    _headline("A flaky task is tried again")
+    print(quote.chain.tree())
+    for number, attempt in enumerate(quote.attempts):
+        print(_attempt_text(number, attempt))
+
+    skipped = ApplyVoucher.execute()
+    _headline("A task may have nothing to do")
+    print(skipped.chain.tree())
+
+    declined = ChargeCard.execute()
+    _headline("A failure is a result, not an exception")
+    print(declined.chain.tree())
+    print(f"   metadata: {dict(declined.metadata)}")
+
+    checkout = Checkout.execute(cart=["teapot", "two cups"])
+    _headline("Tasks that run tasks form a chain")
+    print(checkout.chain.tree())
+
+
+def _headline(text: str) -> None:
+    print(f"\n{text}\n")
+
+
+def _attempt_text(number: int, attempt: Attempt) -> str:
+    at = f"   attempt {number} at {attempt.start * 1000:6.1f} ms"
+    if attempt.error is None:
+        return f"{at}: done"
+    waits = 0.0 if attempt.pause is None else attempt.pause * 1000
+    return f"{at}: {attempt.error}; waits {waits:.0f} ms"

@@ -1,0 +1,52 @@
+"""
+``python -m cmdx migrate DATABASE``: bring the tables of a database up to date.
+
+SQLite does this when it is opened. For PostgreSQL it is a step of a deployment.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import argparse
+
+
+def add_migrate(subparsers: argparse._SubParsersAction[Any]) -> None:
+    """Add the command ``migrate``."""
+    parser = subparsers.add_parser(
+        "migrate",
+        help="bring the tables of a database up to date",
+        description="Create the tables of cmdx in a database, or add what is missing.",
+    )
+    parser.add_argument(
+        "database",
+        metavar="DATABASE",
+        help="a DSN such as postgresql://localhost/app, or the path of a SQLite file",
+    )
+    parser.add_argument(
+        "--sql",
+        action="store_true",
+        help="print the SQL instead of running it",
+    )
+    parser.set_defaults(run=run_migrate)
+
+
+def run_migrate(asked: argparse.Namespace) -> int:
+    """Migrate the database, or print how; an error message if it cannot be done."""
+    from cmdx.stores import StoreError
+    from cmdx.stores.schema import VERSION, migrate, migration_sql
+    from cmdx.stores.store import is_postgres
+
+    if asked.sql:
+        dialect = "postgresql" if is_postgres(asked.database) else "sqlite"
+        sys.stdout.write(migration_sql(dialect))
+        return 0
+    try:
+        migrate(asked.database)
+    except StoreError as problem:
+        sys.stderr.write(f"{problem}\n")
+        return 2
+    sys.stdout.write(f"The tables of cmdx are at version {VERSION}.\n")
+    return 0

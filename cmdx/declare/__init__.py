@@ -1,0 +1,1 @@
+"""What a class says; ``blueprint`` tells how it is folded and compiled."""

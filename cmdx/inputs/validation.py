@@ -1,0 +1,241 @@
+"""
+The validators: each takes the value of an option and returns a check.
+
+A check looks at one value and raises ``Invalid`` if it breaks the rule.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Sized
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from cmdx.inputs.blank import is_blank_text
+from cmdx.inputs.constraints import NAMES, constraints_in
+from cmdx.inputs.errors import Invalid, error_code
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+Check: TypeAlias = Callable[[Any], None]
+
+
+def presence(wanted: bool) -> Check:  # noqa: FBT001 -- the value of an option
+    """Refuse None, blank text and empty containers; False and 0 are present."""
+
+    def check(value: Any) -> None:
+        if _is_empty(value):
+            raise Invalid("presence")
+
+    return check if wanted else _accept
+
+
+def absence(wanted: bool) -> Check:  # noqa: FBT001 -- the value of an option
+    """Refuse everything that is present."""
+
+    def check(value: Any) -> None:
+        if not _is_empty(value):
+            raise Invalid("absence")
+
+    return check if wanted else _accept
+
+
+def gt(bound: Any) -> Check:
+    """Refuse numbers up to *bound*."""
+    return _bound("gt", bound, operator.gt)
+
+
+def ge(bound: Any) -> Check:
+    """Refuse numbers below *bound*."""
+    return _bound("ge", bound, operator.ge)
+
+
+def lt(bound: Any) -> Check:
+    """Refuse numbers from *bound* on."""
+    return _bound("lt", bound, operator.lt)
+
+
+def le(bound: Any) -> Check:
+    """Refuse numbers above *bound*."""
+    return _bound("le", bound, operator.le)
+
+
+def multiple_of(step: Any) -> Check:
+    """Refuse numbers that *step* does not divide."""
+    if step == 0:
+        raise ValueError("it must not be zero")
+    return _bound("multiple_of", step, lambda value, step: value % step == 0)
+
+
+def length(wanted: int) -> Check:
+    """Refuse what has not exactly *wanted* characters or items."""
+    return _length("length", wanted, lambda size: size == wanted)
+
+
+def min_length(least: int) -> Check:
+    """Refuse what is shorter than *least*."""
+    return _length("min_length", least, lambda size: size >= least)
+
+
+def max_length(most: int) -> Check:
+    """Refuse what is longer than *most*."""
+    return _length("max_length", most, lambda size: size <= most)
+
+
+def pattern(wanted: str | re.Pattern[str]) -> Check:
+    """Refuse text that does not match as a whole."""
+    compiled = re.compile(wanted)
+
+    def check(value: Any) -> None:
+        if not isinstance(value, str) or compiled.fullmatch(value) is None:
+            raise Invalid("pattern")
+
+    return check
+
+
+def one_of(choices: Iterable[Any]) -> Check:
+    """Refuse what is not among *choices*."""
+    listed = tuple(choices)
+
+    def check(value: Any) -> None:
+        if not _is_among(value, listed):
+            raise Invalid("one_of", one_of=_listing(listed))
+
+    return check
+
+
+def none_of(choices: Iterable[Any]) -> Check:
+    """Refuse what is among *choices*."""
+    listed = tuple(choices)
+
+    def check(value: Any) -> None:
+        if _is_among(value, listed):
+            raise Invalid("none_of", none_of=_listing(listed))
+
+    return check
+
+
+def user_check(validate: Callable[[Any], Any]) -> Check:
+    """
+    Refuse a value if *validate* raises ``ValueError``, or returns False or text.
+
+    The text, raised or returned, is the message, unless it is the text of a library,
+    which often quotes the value.
+    """
+
+    def check(value: Any) -> None:
+        try:
+            answer = validate(value)
+        except ValueError as error:
+            text = None if is_foreign(error) else str(error) or None
+            raise Invalid(error_code(error), text) from None
+        if answer is False:
+            raise Invalid("invalid")
+        if isinstance(answer, str) and answer:
+            raise Invalid("invalid", answer)
+
+    return check
+
+
+def is_foreign(error: ValueError) -> bool:
+    """
+    Tell whether an error was raised by a library rather than by the user's validator.
+
+    Those of pydantic list what they found; what is written in C, such as ``int``, has
+    no frame of its own.
+    """
+    traceback = error.__traceback__
+    is_from_c = traceback is not None and traceback.tb_next is None
+    is_listing = callable(getattr(error, "errors", None))
+    return is_from_c or is_listing or isinstance(error, UnicodeError)
+
+
+def predicate_check(holds: Callable[[Any], Any]) -> Check:
+    """
+    Refuse a value for which *holds* returns something false or raises.
+
+    The text is not shown, because it often quotes the value, as that of a coercer does.
+    """
+
+    def check(value: Any) -> None:
+        try:
+            fits = holds(value)
+        except Exception as error:
+            raise Invalid(error_code(error)) from None
+        if not fits:
+            raise Invalid("invalid")
+
+    return check
+
+
+def check_all(checks: Iterable[Check], value: Any) -> None:
+    """Have all *checks* look at *value* before it is refused."""
+    problems = []
+    for check in checks:
+        try:
+            check(value)
+        except Invalid as invalid:
+            problems.append(invalid)
+    if problems:
+        raise Invalid.together(problems)
+
+
+VALIDATORS: dict[str, Callable[[Any], Check]] = {
+    name: globals()[name] for name in NAMES
+}
+"""The validators that are options of ``required`` and ``optional``."""
+
+CHECKS = VALIDATORS | {"validate": user_check, "predicate": predicate_check}
+"""What makes the checks of the constraints in ``Annotated``."""
+
+
+def checks_in(annotation: Any) -> list[Check]:
+    """Return the checks of the constraints in *annotation*, the innermost first."""
+    return [CHECKS[name](value) for name, value in constraints_in(annotation)]
+
+
+def _accept(_: Any) -> None:
+    """Refuse nothing."""
+
+
+def _bound(code: str, bound: Any, fits: Callable[[Any, Any], Any]) -> Check:
+    def check(value: Any) -> None:
+        try:
+            if fits(value, bound):
+                return
+        except (TypeError, ArithmeticError):
+            raise Invalid("numeric") from None
+        raise Invalid(code, **{code: bound})
+
+    return check
+
+
+def _length(code: str, wanted: int, fits: Callable[[int], bool]) -> Check:
+    if not isinstance(wanted, int) or wanted < 0:
+        raise ValueError("it must be a whole number, 0 or more")
+
+    def check(value: Any) -> None:
+        if not isinstance(value, Sized):
+            raise Invalid("sized")
+        if not fits(len(value)):
+            raise Invalid(code, **{code: wanted})
+
+    return check
+
+
+def _is_empty(value: Any) -> bool:
+    if isinstance(value, str):
+        return is_blank_text(value)
+    return value is None or (isinstance(value, Sized) and len(value) == 0)
+
+
+def _is_among(value: Any, choices: tuple[Any, ...]) -> bool:
+    try:
+        return value in choices
+    except ArithmeticError:  # a signaling NaN equals nothing
+        return False
+
+
+def _listing(choices: Iterable[Any]) -> str:
+    return ", ".join(map(str, choices))

@@ -1,0 +1,194 @@
+"""
+What a caller of an operation is told.
+
+Every answer is a ``Result``: that of the run, one that was stored, or a failed one
+whose cause says why there is no outcome. It has the ``Operation`` it belongs to.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from cmdx.inputs.resolve import resolve
+from cmdx.operations.decide import Answer, Ending, OperationState
+from cmdx.operations.errors import (
+    Indeterminate,
+    OperationCancelled,
+    OperationConflict,
+    OperationExpired,
+)
+from cmdx.operations.signals import (
+    operation_indeterminate,
+    operation_released,
+    operation_replayed,
+)
+from cmdx.run.ending import check_errors, end
+from cmdx.run.lifecycle import end_without_run, take_result
+from cmdx.telemetry import send
+from cmdx.wire import WireError, load_result
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from cmdx import Result, Task
+    from cmdx.operations.decide import OperationRecord
+    from cmdx.operations.ledger import Call
+    from cmdx.wire import RefusedInputError
+
+
+@attrs.frozen
+class Operation:
+    """A durable intention with an id, and where it stands."""
+
+    id: str
+    session: str
+    state: OperationState
+    replayed: bool = False
+    """Whether it had ended before this caller asked, and its outcome was read."""
+    attached: bool = False
+    """Whether this caller waited for the run of another one."""
+    executions: int = 1
+    """How often ``work`` was begun for it."""
+
+    @classmethod
+    def of(cls, record: OperationRecord, **facts: bool) -> Operation:
+        """Return what is public of a record."""
+        return cls(
+            record.id,
+            record.session,
+            record.state,
+            executions=record.executions,
+            **facts,
+        )
+
+
+in_progress: ContextVar[Operation | None] = ContextVar(
+    "cmdx.operations.in_progress", default=None
+)
+
+
+def current_operation() -> Operation | None:
+    """
+    Return the operation that is being run; None outside of one.
+
+    Example::
+
+        def work(self):
+            bank.charge(self.card, idempotency_key=current_operation().id)
+    """
+    return in_progress.get()
+
+
+@contextmanager
+def operation_in_progress(operation: Operation) -> Iterator[None]:
+    """Let ``current_operation`` return *operation* in the block."""
+    token = in_progress.set(operation)
+    try:
+        yield
+    finally:
+        with suppress(ValueError):  # the block is left in another context
+            in_progress.reset(token)
+
+
+def with_operation(
+    call: Call, result: Result[Any], record: OperationRecord
+) -> Result[Any]:
+    """Return the *result* of a run, or of one that was stored, as an answer."""
+    result._record.raises_fault = True
+    result._record.operation = Operation.of(record, attached=call.is_attached)
+    return result
+
+
+def replay(call: Call, record: OperationRecord) -> Result[Any]:
+    """Return the outcome that was stored."""
+    try:
+        data = json.loads(record.outcome or "")
+        require_task(data, record.task)
+        result = load_result(data)
+    except (WireError, ValueError, RecursionError) as error:
+        return refuse(call, unreadable(record, error), record)
+    with_operation(call, result, record)
+    if call.is_attached:
+        return result
+    operation = Operation.of(record, replayed=True)
+    result._record.operation = operation
+    if operation_replayed.receivers:
+        invocation = call.invocation
+        send(operation_replayed, invocation, operation=operation, result=result)
+    return result
+
+
+def require_task(data: Any, name: str) -> None:
+    """Refuse an outcome of another task."""
+    if not isinstance(data, dict) or data.get("task") != name:
+        raise WireError(f"it is not an outcome of {name}")
+
+
+def unreadable(record: OperationRecord, error: Exception) -> WireError:
+    """Say that a stored outcome is damaged."""
+    return WireError(
+        f"the outcome of the operation {record.id!r} was stored, but cannot be read: "
+        f"{error}"
+    )
+
+
+def refuse_by(call: Call, answer: Answer, record: OperationRecord) -> Result[Any]:
+    """Return the failed result that the table demands."""
+    if answer is Answer.REFUSE_CONFLICT:
+        return refuse(call, OperationConflict(record.id, call.request.task), record)
+    if answer is Answer.REFUSE_EXPIRED:
+        expired = attrs.evolve(record, state=OperationState.EXPIRED)
+        return refuse(call, OperationExpired(record.id), expired)
+    if answer is Answer.REFUSE_CANCELLED:
+        if call.has_run:
+            announce_ending(call.invocation, record)
+        return refuse(call, OperationCancelled(record.id), record)
+    why = WHY.get(record.ending, "it ended without an outcome")
+    can_ask = record.state is OperationState.INDETERMINATE
+    return refuse(call, Indeterminate(record.id, why, can_ask=can_ask), record)
+
+
+WHY: dict[str | None, str] = {
+    Ending.LOST: "its process has died, or was cut off for longer than its lease",
+    Ending.CANCELLED: "it was interrupted",
+    Ending.RAISED: "it raised an exception",
+    Ending.COMMITTED: "its work ended the transaction that it was given",
+}
+
+
+def refuse(
+    call: Call, error: Exception, record: OperationRecord | None = None
+) -> Result[Any]:
+    """Return a failed result with *error* as its cause; nothing is run."""
+    result = end_without_run(call.next_invocation(), error)
+    result._record.is_indeterminate = isinstance(error, Indeterminate)
+    if record is not None:
+        result._record.operation = Operation.of(record, attached=call.is_attached)
+    return result
+
+
+def refuse_inputs(invocation: Task[Any], error: RefusedInputError) -> Result[Any]:
+    """Return the failed result of wrong inputs, which belong to no operation."""
+    run = invocation._cmdx_
+    run.start(invocation, awaits=True)
+    try:
+        resolve(invocation, run.plan.inputs)
+        check_errors(run)
+    except Exception as raised:  # of a source, a factory or a gate
+        end(invocation, raised)
+    if run.record.outcome is None:
+        end(invocation, error)
+    return take_result(run)
+
+
+def announce_ending(task: Task[Any], record: OperationRecord) -> None:
+    """Send the signal of an operation that ended without an outcome."""
+    is_released = record.state is OperationState.RELEASED
+    signal = operation_released if is_released else operation_indeterminate
+    if signal.receivers:
+        send(signal, task, operation=Operation.of(record))

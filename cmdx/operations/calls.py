@@ -1,0 +1,188 @@
+"""
+What differs between a synchronous and an asynchronous caller of an operation.
+
+Both have the same coroutines. Those of ``BlockingCalls`` never suspend, so that
+``cmdx.run.lifecycle.drive`` can run them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from cmdx.run.lifecycle import finish_despite_cancel
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable, Coroutine
+
+    from cmdx import Result, Task
+    from cmdx.operations.decide import Decision, OperationRecord
+    from cmdx.operations.heart import Execution
+    from cmdx.stores import Statements, Store
+
+T = TypeVar("T")
+
+
+class Calls(Protocol):
+    """How a caller reaches the store, runs the task and waits."""
+
+    store: Store
+    awaits: bool
+
+    async def transact(
+        self, unit: Callable[[Statements], T], *, sync: bool = False
+    ) -> T:
+        """Run *unit* in a transaction."""
+        ...
+
+    async def admit(
+        self,
+        steps: Coroutine[Any, Any, Decision],
+        withdraw: Callable[[Decision], Coroutine[Any, Any, None]],
+    ) -> Decision:
+        """Ask the table to the end; if the caller leaves meanwhile, withdraw."""
+        ...
+
+    async def wait(self, seconds: float, since: Any) -> None:
+        """Wait until anybody has committed since the version *since*."""
+        ...
+
+    async def run(self, task: Task[Any], execution: Execution) -> Result[Any]:
+        """Run *task*; a cancelled operation cancels it if that is possible."""
+        ...
+
+    async def finish(self, steps: Coroutine[Any, Any, T], record: OperationRecord) -> T:
+        """Run the owner's *steps*; those that persist go on if the caller leaves."""
+        ...
+
+
+class BlockingCalls:
+    """The calls of ``Session.run``."""
+
+    awaits = False
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+
+    async def transact(
+        self, unit: Callable[[Statements], T], *, sync: bool = False
+    ) -> T:
+        """Run *unit* in a transaction."""
+        return self.store.transact(unit, sync=sync)
+
+    async def admit(
+        self,
+        steps: Coroutine[Any, Any, Decision],
+        withdraw: Callable[[Decision], Coroutine[Any, Any, None]],
+    ) -> Decision:
+        """Ask the table."""
+        del withdraw
+        return await steps
+
+    async def wait(self, seconds: float, since: Any) -> None:
+        """Wait until anybody has committed since the version *since*."""
+        self.store.wait(seconds, since)
+
+    async def run(self, task: Task[Any], execution: Execution) -> Result[Any]:
+        """Run *task*; nothing can stop a thread."""
+        del execution
+        return task.run()
+
+    async def finish(self, steps: Coroutine[Any, Any, T], record: OperationRecord) -> T:
+        """Run the owner's *steps*."""
+        del record
+        return await steps
+
+
+class AwaitingCalls:
+    """The calls of ``Session.arun``."""
+
+    awaits = True
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.execution: Execution | None = None
+        """The run of this caller, once it has begun."""
+
+    async def transact(
+        self, unit: Callable[[Statements], T], *, sync: bool = False
+    ) -> T:
+        """Run *unit* in a transaction, without blocking the event loop."""
+        return await self.store.atransact(unit, sync=sync)
+
+    async def admit(
+        self,
+        steps: Coroutine[Any, Any, Decision],
+        withdraw: Callable[[Decision], Coroutine[Any, Any, None]],
+    ) -> Decision:
+        """Ask the table to the end; if the caller leaves meanwhile, withdraw."""
+        import asyncio
+
+        asking = start_task(steps)
+        try:
+            return await asyncio.shield(asking)
+        except asyncio.CancelledError:
+            await finish_despite_cancel(wait_for(asking))
+            if not asking.cancelled() and asking.exception() is None:
+                await finish_despite_cancel(withdraw(asking.result()))
+            raise
+
+    async def wait(self, seconds: float, since: Any) -> None:
+        """Wait until anybody has committed since the version *since*."""
+        await self.store.await_commit(seconds, since)
+
+    async def run(self, task: Task[Any], execution: Execution) -> Result[Any]:
+        """Run *task*, in an asyncio task that the heart can cancel."""
+        self.execution = execution
+        execution.note_asyncio_task()
+        try:
+            return await task.arun()
+        finally:
+            execution.forget_asyncio_task()
+
+    async def finish(self, steps: Coroutine[Any, Any, T], record: OperationRecord) -> T:
+        """
+        Run the owner's *steps* in an asyncio task of their own.
+
+        If the caller is cancelled, an operation that persists goes on; any other is
+        cancelled and released before the caller hears of it.
+        """
+        import asyncio
+
+        self.execution = None
+        owner = start_task(steps)
+        try:
+            return await asyncio.shield(owner)
+        except asyncio.CancelledError:
+            if not record.persist and not owner.done():
+                self.cancel_work(owner)
+                await finish_despite_cancel(wait_for(owner))
+            raise
+
+    def cancel_work(self, owner: asyncio.Task[Any]) -> None:
+        """Cancel the owner, unless ``work`` has ended and is being sealed."""
+        if self.execution is None:
+            owner.cancel()
+        else:
+            self.execution.cancel_work()
+
+
+left_running: set[asyncio.Task[Any]] = set()
+"""Owners whose callers may have left; asyncio itself keeps only weak references."""
+
+
+def start_task(steps: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    """Run *steps* in an asyncio task that goes on if nobody waits for it."""
+    import asyncio
+
+    task = asyncio.create_task(steps)
+    left_running.add(task)
+    task.add_done_callback(left_running.discard)
+    return task
+
+
+async def wait_for(owner: asyncio.Task[Any]) -> None:
+    """Wait until *owner* has ended, whatever came of it."""
+    import asyncio
+
+    await asyncio.wait([owner])

@@ -1,0 +1,129 @@
+"""Reading and writing the records of operations, inside a transaction of a store."""
+
+from __future__ import annotations
+
+import math
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from cmdx.operations.decide import (
+    TOMBSTONES,
+    OperationRecord,
+    OperationState,
+    end_lease,
+)
+from cmdx.stores.errors import StoreError
+
+if TYPE_CHECKING:
+    from cmdx.stores import Statements
+
+COLUMNS = tuple(field.name for field in attrs.fields(OperationRecord))
+FLAGS = [
+    COLUMNS.index(name)
+    for name in ("persist", "idempotent", "has_streams", "is_transactional")
+]
+STATE = COLUMNS.index("state")
+
+LISTED = ", ".join(COLUMNS)
+BOUND = ", ".join(f":{name}" for name in COLUMNS)
+ASSIGNED = ", ".join(f"{name} = :{name}" for name in COLUMNS[2:])
+
+LOAD = f"""
+    select {LISTED} from cmdx_operation where session = :session and id = :id for update
+"""  # noqa: S608 -- names of columns
+INSERT = f"""
+    insert into cmdx_operation ({LISTED}) values ({BOUND}) on conflict do nothing
+"""  # noqa: S608 -- names of columns
+UPDATE = f"""
+    update cmdx_operation set {ASSIGNED} where session = :session and id = :id
+"""  # noqa: S608 -- names of columns
+LAPSED = f"""
+    select {LISTED} from cmdx_operation
+    where state = 'live' and lease <= :now limit 100 for update skip locked
+"""  # noqa: S608 -- names of columns
+EXPIRE = """
+    update cmdx_operation set state = 'expired', outcome = null
+    where state in ('sealed', 'released', 'indeterminate') and expires_at <= :now
+"""
+FORGET = """
+    delete from cmdx_operation
+    where state = 'expired' and expires_at + keep * :times <= :now
+"""
+
+
+def load_record(
+    statements: Statements,
+    session: str,
+    id: str,  # noqa: A002 -- as users write it
+) -> OperationRecord | None:
+    """Return the record of an operation and keep others from changing it."""
+    rows = statements.execute(LOAD, session=session, id=id)
+    return record_of(rows[0]) if rows else None
+
+
+def insert_record(
+    statements: Statements, record: OperationRecord
+) -> OperationRecord | None:
+    """Store a new record; return it, or that of a process that was faster."""
+    statements.execute(INSERT, **columns_of(record))
+    if statements.dialect == "sqlite":  # a transaction has the database to itself
+        return record
+    return load_record(statements, record.session, record.id)
+
+
+def update_record(statements: Statements, record: OperationRecord) -> None:
+    """Store a record that is there already."""
+    statements.execute(UPDATE, **columns_of(record))
+
+
+def write_record(
+    statements: Statements,
+    record: OperationRecord | None,
+    changed: OperationRecord | None,
+) -> bool:
+    """Store what an event made of *record*; False if the event was refused."""
+    if changed is not None and changed is not record:
+        update_record(statements, changed)
+    return changed is not None
+
+
+def evict_records(statements: Statements) -> None:
+    """Drop outcomes that are no longer kept, then tombstones; nothing that is live."""
+    now = statements.now
+    for row in statements.execute(LAPSED, now=now):
+        with suppress(StoreError):  # somebody has edited it: who calls it is told
+            update_record(statements, end_lease(record_of(row), now))
+    statements.execute(EXPIRE, now=now)
+    statements.execute(FORGET, now=now, times=TOMBSTONES)
+
+
+def record_of(row: tuple[Any, ...]) -> OperationRecord:
+    """Return the record in a row."""
+    values = list(row)
+    for place in FLAGS:
+        values[place] = bool(values[place])
+    try:
+        values[STATE] = OperationState(values[STATE])
+        record = OperationRecord(*values)
+        # Whether the numbers are numbers: a SQLite file takes anything.
+        math.fsum((record.keep, record.lease, record.executions, record.admitted_at))
+        math.fsum((record.sealed_at or 0.0, record.expires_at or 0.0))
+    except (TypeError, ValueError) as error:
+        session, id_, *_ = row
+        raise StoreError(
+            f"the stored operation {id_!r} of session {session!r} cannot be read: "
+            f"{error}",
+            "Somebody has edited the table cmdx_operation: restore or delete the row",
+        ) from None
+    return record
+
+
+def columns_of(record: OperationRecord) -> dict[str, Any]:
+    """Return the values of a row."""
+    values = {name: getattr(record, name) for name in COLUMNS}
+    for place in FLAGS:
+        values[COLUMNS[place]] = int(values[COLUMNS[place]])
+    values["state"] = record.state.value
+    return values

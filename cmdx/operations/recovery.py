@@ -1,0 +1,62 @@
+"""
+Finding out what became of an operation: the method ``recover`` of a task.
+
+It is called when an indeterminate operation is called again, on resolved inputs. A
+value, or ``self.succeed()``, is the outcome, and so is any other halt. None, or an
+exception, leaves the operation indeterminate. Callbacks and signals of the task belong
+to its run, so there are none here.
+"""
+
+from __future__ import annotations
+
+from types import CoroutineType
+from typing import TYPE_CHECKING, Any
+
+from cmdx.declare.signatures import awaits as is_async
+from cmdx.exceptions import AsyncTaskError
+from cmdx.inputs.resolve import resolve
+from cmdx.outcome import Halt
+from cmdx.run.attempts import require_async_run, succeed_with
+from cmdx.run.ending import check_errors, end
+from cmdx.run.lifecycle import take_result
+
+if TYPE_CHECKING:
+    from cmdx import Result, Task
+
+
+def check_recover(cls: type[Task[Any]]) -> None:
+    """Refuse an async ``recover`` in a synchronous run."""
+    method = getattr(cls, "recover", None)
+    if method is not None and is_async(method):
+        raise AsyncTaskError(cls, "recover")
+
+
+async def recover(task: Any, *, awaits: bool) -> Result[Any] | None:
+    """Call ``recover``; None if it does not know either."""
+    run = task._cmdx_
+    run.start(task, awaits=awaits)
+    try:
+        resolve(task, run.plan.inputs)
+        check_errors(run)
+        if run.record.outcome is None:
+            value = task.recover()
+            if type(value) is CoroutineType:
+                value = await require_async_run(run, value)
+            if value is not None:
+                succeed_with(run, value, run.started)
+    except (Halt, Exception) as error:
+        if isinstance(error, Exception):
+            log_failed_recovery(task, error)
+        elif not end(task, error):
+            raise
+    has_outcome = run.record.outcome is not None
+    result = take_result(run)
+    return result if has_outcome else None
+
+
+def log_failed_recovery(task: Task[Any], error: Exception) -> None:
+    """Log what ``recover`` raised; the caller is told that nobody knows."""
+    import logging
+
+    message = "recover() of %s raised an exception; the operation stays indeterminate"
+    logging.getLogger("cmdx").error(message, type(task).__qualname__, exc_info=error)

@@ -1,0 +1,300 @@
+"""
+Results as text and as data: one line, a tree, a dict, JSON.
+
+Text is made for people. Control characters are shown escaped, so that a reason cannot
+forge a line, and marks are plain ASCII where the terminal has no others.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
+
+from cmdx.exceptions import RecordedError
+from cmdx.values import json_text, value_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from cmdx.outcome import Outcome, Status
+    from cmdx.result import Result
+
+
+class Marks(NamedTuple):
+    """The characters that stand for statuses and branches."""
+
+    success: str
+    skipped: str
+    failed: str
+    branch: str
+    last_branch: str
+    stem: str
+
+    def of(self, status: Status) -> str:
+        """Return the character for *status*."""
+        return str(getattr(self, status.value))
+
+
+UNICODE_MARKS = Marks("✓", "○", "✗", "├─ ", "└─ ", "│  ")
+ASCII_MARKS = Marks("+", "o", "x", "|- ", "`- ", "|  ")
+
+
+def marks(stream: TextIO | None = None) -> Marks:
+    """Return the marks that *stream* can print, standard output unless given."""
+    try:
+        "".join(UNICODE_MARKS).encode(encoding_of(stream))
+    except UnicodeError:
+        return ASCII_MARKS
+    return UNICODE_MARKS
+
+
+def encoding_of(stream: TextIO | None = None) -> str:
+    """Return the encoding of *stream*; ASCII if there is no such encoding."""
+    stream = sys.stdout if stream is None else stream
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    try:
+        "a".encode(encoding)
+    except (LookupError, TypeError, ValueError):
+        return "ascii"
+    return encoding
+
+
+def mark_of(status: Status, stream: TextIO | None = None) -> str:
+    """Return one character for *status* that *stream* can print."""
+    return marks(stream).of(status)
+
+
+# -- text -----------------------------------------------------------------------------
+
+
+def result_line(result: Result[Any]) -> str:
+    """Return the outcome on one line."""
+    name, duration = shown_name(result), milliseconds(result.duration)
+    head = f"{mark_of(result.status)} {name} {duration}"
+    summary = summary_of(result)
+    return f"{head}: {summary}" if summary else head
+
+
+def summary_of(result: Result[Any]) -> str:
+    """Say in a few words what became of a run, without name and time."""
+    words = []
+    if result.retries:
+        words.append(retries_text(result.retries))
+    if result.reason:
+        words.append(result.reason)
+    elif result.success and result._record.value is not None:
+        words.append(f"value={value_text(result._record.value)}")
+    words += troubles_of(result)
+    return printable(", ".join(words))
+
+
+def troubles_of(result: Result[Any]) -> list[str]:
+    """Say what else people should know: rollbacks and lost writes."""
+    troubles = []
+    if result.rollback_error is not None:
+        troubles.append(f"rollback failed: {error_line(result.rollback_error)}")
+    elif result.rolled_back:
+        troubles.append("rolled back")
+    if result.conflicts:
+        keys = ", ".join(conflict.key for conflict in result.conflicts)
+        troubles.append(f"conflicting writes: {keys}")
+    return troubles
+
+
+def tree_of(results: Iterable[Result[Any]]) -> str:
+    """Return *results* as a tree, children under their parents, in order of start."""
+    shapes = marks()
+    rows: list[tuple[str, Result[Any]]] = []
+    stems: list[str] = []
+    for depth, is_last, result in tree_order(results):
+        del stems[max(depth - 1, 0) :]
+        branch = "" if not depth else shapes.last_branch if is_last else shapes.branch
+        mark = shapes.of(result.status)
+        rows.append((f"{''.join(stems)}{branch}{mark} {shown_name(result)}", result))
+        if depth:
+            stems.append("   " if is_last else shapes.stem)
+    width = max((len(name) for name, _ in rows), default=0)
+    lines = (
+        f"{name:<{width}}  {milliseconds(result.duration):>9}  {summary_of(result)}"
+        for name, result in rows
+    )
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def tree_order(
+    results: Iterable[Result[Any]],
+) -> list[tuple[int, bool, Result[Any]]]:
+    """
+    Return *results* as the rows of a tree, siblings in order of start.
+
+    Each row has the depth, and whether the result is the last of its siblings.
+    """
+    results = list(results)
+    known = {result.tid for result in results}
+    children: dict[str | None, list[Result[Any]]] = {}
+    for result in sorted(results, key=monotonic_start):
+        parent = result.parent_tid if result.parent_tid in known else None
+        children.setdefault(parent, []).append(result)
+    rows: list[tuple[int, bool, Result[Any]]] = []
+    stack = [(0, False, result) for result in reversed(children.get(None, []))]
+    while stack:
+        depth, is_last, result = stack.pop()
+        rows.append((depth, is_last, result))
+        below = children.get(result.tid, [])
+        stack += [(depth + 1, child is below[-1], child) for child in reversed(below)]
+    return rows
+
+
+def monotonic_start(result: Result[Any]) -> float:
+    """Return when a run started; the wall clock may stand still or be set back."""
+    return result._record.run.started
+
+
+def shown_name(result: Result[Any]) -> str:
+    """Return the name of the task on one line."""
+    return printable(result.task.__qualname__)
+
+
+def retries_text(count: int) -> str:
+    """Return how many retries there were."""
+    return f"{count} {'retry' if count == 1 else 'retries'}"
+
+
+def milliseconds(seconds: float) -> str:
+    """Return *seconds* as people read them."""
+    return f"{seconds * 1000:.1f} ms"
+
+
+def error_line(error: BaseException | None) -> str | None:
+    """Return class and message of *error*, if there is one."""
+    if error is None:
+        return None
+    return f"{error_name(error)}: {error_text(error)}".removesuffix(": ")
+
+
+def error_name(error: BaseException) -> str:
+    """Return the name of the class of *error*, or of what it stands for."""
+    if isinstance(error, RecordedError):
+        return error.type_name
+    return type(error).__qualname__
+
+
+def error_text(error: object) -> str:
+    """Return the message of *error*, nothing if it cannot be put into words."""
+    try:
+        return str(error)
+    except Exception:
+        return ""
+
+
+def printable(text: str) -> str:
+    """Return *text* on one line, with control characters escaped."""
+    return escape_controls(" ".join(text.split()))
+
+
+def escape_controls(line: str) -> str:
+    """Return *line* with control characters escaped, which a terminal would obey."""
+    if line.isprintable():
+        return line
+    return "".join(
+        letter if letter.isprintable() else repr(letter)[1:-1] for letter in line
+    )
+
+
+# -- data -----------------------------------------------------------------------------
+
+
+def facts_of(result: Result[Any]) -> dict[str, Any]:
+    """Return the facts of a run as plain data, without the context."""
+    return {
+        "task": result.task.__qualname__,
+        "type": result.type,
+        "tid": result.tid,
+        "cid": result.cid,
+        "xid": result.xid,
+        "index": result.index,
+        "root": result.root,
+        "parent_tid": result.parent_tid,
+        "depth": result.depth,
+        "tags": list(result.tags),
+        "state": result.state.value,
+        "status": result.status.value,
+        "reason": result.reason,
+        "value": result._record.value if result.success else None,
+        "metadata": dict(result.metadata),
+        "errors": result.errors.to_dict(),
+        "cause": error_line(result.cause),
+        "origin": None if result.origin is None else name_and_id(result.origin),
+        "retries": result.retries,
+        "retried": result.retried,
+        "stopped": result.stopped and result.stopped.value,
+        "attempts": [
+            attempt._asdict() | {"error": error_line(attempt.error)}
+            for attempt in result.attempts
+        ],
+        "started_at": result.started_at.isoformat(),
+        "duration": result.duration,
+        "strict": result.strict,
+        "deprecated": result.deprecated,
+        "rolled_back": result.rolled_back,
+        "rollback_error": error_line(result.rollback_error),
+        "compensated": [name_and_id(step) for step in result.compensated],
+        "conflicts": [
+            {"key": conflict.key, "tasks": list(conflict.tasks)}
+            for conflict in result.conflicts
+        ],
+        "replaced": outcome_data(result.replaced),
+        "halted_at": result.halted_at,
+        "guidance": guidance_data(result),
+        "operation": operation_data(result),
+    }
+
+
+def name_and_id(result: Result[Any]) -> list[str]:
+    """Return what identifies a result in the data of another."""
+    return [result.task.__qualname__, result.tid]
+
+
+def outcome_data(outcome: Outcome | None) -> dict[str, Any] | None:
+    """Return an outcome that was replaced as plain data."""
+    if outcome is None:
+        return None
+    return {
+        "status": outcome.status.value,
+        "reason": outcome.reason,
+        "cause": error_line(outcome.cause),
+    }
+
+
+def guidance_data(result: Result[Any]) -> dict[str, Any] | None:
+    """Return what a failure says about trying again as plain data."""
+    guidance = result.guidance
+    if guidance is None:
+        return None
+    return {
+        "allowed": guidance.allowed,
+        "strategy": guidance.strategy and guidance.strategy.value,
+        "after": guidance.after,
+        "max_attempts": guidance.max_attempts,
+    }
+
+
+def operation_data(result: Result[Any]) -> dict[str, Any] | None:
+    """Return the operation that a run belongs to as plain data."""
+    operation = result.operation
+    if operation is None:
+        return None
+    return {
+        "id": operation.id,
+        "session": operation.session,
+        "state": operation.state.value,
+        "replayed": operation.replayed,
+        "attached": operation.attached,
+        "executions": operation.executions,
+        "indeterminate": result.indeterminate,
+    }
+
+
+def json_of(result: Result[Any]) -> str:
+    """Return the facts as JSON; values that JSON does not know are written as repr."""
+    return json_text(facts_of(result))

@@ -1,0 +1,1 @@
+"""When to try again, and how long to wait; ``policy`` is the first to read."""

@@ -1,0 +1,1 @@
+"""What happens when a task runs; ``lifecycle`` tells the story."""

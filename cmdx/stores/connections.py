@@ -1,0 +1,258 @@
+"""
+A connection of the user's to the database of a store.
+
+It is recognised by its type, without importing a driver, and by the id of the store in
+``cmdx_schema``. What is written through it belongs to the transaction of the user.
+
+The methods are coroutines, because those of an asynchronous connection have to be
+awaited. Those of the others never suspend.
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Protocol
+
+from cmdx.clock import Clock
+from cmdx.stores.errors import StoreError
+from cmdx.stores.statements import TOKENS, sqlite_query
+from cmdx.stores.store import MEMORY
+
+if TYPE_CHECKING:
+    from cmdx.stores.statements import Row, Value
+    from cmdx.stores.store import Store
+
+
+BUSY_PAUSE = 0.005
+"""Seconds between two tries to begin a transaction in an event loop."""
+
+
+class UserConnection(Protocol):
+    """What the rooms do with a connection of the user's."""
+
+    dialect: str
+    is_async: bool
+
+    def is_idle(self) -> bool:
+        """Tell whether no transaction is open."""
+        ...
+
+    def is_closed(self) -> bool:
+        """Tell whether the connection cannot be used any more."""
+        ...
+
+    def is_lost(self) -> bool:
+        """Tell whether the server is gone, and has rolled back the transaction."""
+        ...
+
+    async def begin(self, *, awaits: bool) -> None:
+        """Begin a transaction that may write; if *awaits*, without blocking a loop."""
+        ...
+
+    async def execute(self, sql: str, /, **values: Value) -> list[Row]:
+        """Run one statement, written for ``Statements``, and return its rows."""
+        ...
+
+
+class UserSqlite:
+    """A connection of ``sqlite3``."""
+
+    dialect = "sqlite"
+    is_async = False
+
+    def __init__(self, connection: Any) -> None:
+        self.connection = connection
+
+    def is_idle(self) -> bool:
+        """Tell whether no transaction is open."""
+        return not self.connection.in_transaction
+
+    def is_closed(self) -> bool:
+        """Tell whether the connection cannot be used any more."""
+        try:
+            self.connection.total_changes  # noqa: B018 -- it raises if it is closed
+        except Exception as error:
+            return "closed" in str(error)
+        return False
+
+    def is_lost(self) -> bool:
+        """Return False: there is no server."""
+        return False
+
+    async def begin(self, *, awaits: bool) -> None:
+        """Begin a transaction that may write; if *awaits*, without blocking a loop."""
+        if not awaits:
+            await self.execute("begin immediate")
+            return
+        # Who holds the file may need the event loop to go on.
+        ((patience,),) = await self.execute("pragma busy_timeout")
+        await self.execute("pragma busy_timeout = 0")
+        try:
+            await self._begin_patiently(patience / 1000)
+        finally:
+            await self.execute(f"pragma busy_timeout = {patience}")
+
+    async def _begin_patiently(self, seconds: float) -> None:
+        end = Clock.monotonic() + seconds
+        while True:
+            try:
+                await self.execute("begin immediate")
+            except sqlite_errors() as error:
+                if not is_busy(error) or Clock.monotonic() >= end:
+                    raise
+            else:
+                return
+            await Clock().asleep(BUSY_PAUSE)
+
+    async def execute(self, sql: str, /, **values: Value) -> list[Row]:
+        """Run one statement and return its rows as plain tuples."""
+        cursor = self.connection.cursor()
+        cursor.row_factory = None  # whatever the user has set
+        try:
+            cursor.execute(sqlite_query(sql), values)
+            return cursor.fetchall() if cursor.description else []
+        finally:
+            cursor.close()
+
+
+class UserPostgres:
+    """A connection of psycopg."""
+
+    dialect = "postgresql"
+    is_async = False
+
+    def __init__(self, connection: Any) -> None:
+        self.connection = connection
+
+    def is_idle(self) -> bool:
+        """Tell whether no transaction is open."""
+        return bool(self.connection.info.transaction_status == 0)
+
+    def is_closed(self) -> bool:
+        """Tell whether the connection cannot be used any more."""
+        return bool(self.connection.closed)
+
+    def is_lost(self) -> bool:
+        """Tell whether the server is gone, and has rolled back the transaction."""
+        return bool(self.connection.broken)
+
+    async def begin(self, *, awaits: bool) -> None:
+        """Begin a transaction; psycopg does so itself unless it is in autocommit."""
+        del awaits
+        if self.connection.autocommit:
+            await self.execute("begin")
+
+    async def execute(self, sql: str, /, **values: Value) -> list[Row]:
+        """Run one statement and return its rows as plain tuples."""
+        from psycopg.rows import tuple_row
+
+        with self.connection.cursor(row_factory=tuple_row) as cursor:
+            cursor.execute(psycopg_query(sql), values)
+            return cursor.fetchall() if cursor.description else []
+
+
+class UserAsyncPostgres(UserPostgres):
+    """An asynchronous connection of psycopg."""
+
+    is_async = True
+
+    async def execute(self, sql: str, /, **values: Value) -> list[Row]:
+        """Run one statement and return its rows as plain tuples."""
+        from psycopg.rows import tuple_row
+
+        async with self.connection.cursor(row_factory=tuple_row) as cursor:
+            await cursor.execute(psycopg_query(sql), values)
+            return await cursor.fetchall() if cursor.description else []
+
+
+@lru_cache(maxsize=256)
+def psycopg_query(sql: str) -> str:
+    """Return *sql* with values as psycopg wants them, ``%(name)s``."""
+    pieces, end = [], 0
+    for token in TOKENS.finditer(sql):
+        if token.lastgroup == "value":
+            pieces += [
+                sql[end : token.start()].replace("%", "%%"),
+                f"%({token[0][1:]})s",
+            ]
+            end = token.end()
+    return "".join([*pieces, sql[end:].replace("%", "%%")])
+
+
+def is_async_connection(connection: object) -> bool:
+    """Tell whether what a connection returns has to be awaited."""
+    found = known_connection(connection)
+    return found is not None and found.is_async
+
+
+async def user_connection(connection: object, store: Store) -> UserConnection:
+    """Return the connection of the user's; refuse one to another database."""
+    found = known_connection(connection)
+    if found is None:
+        message = (
+            f"a connection of sqlite3 or psycopg is needed, got {connection!r}. "
+            "Pass the connection itself, not a cursor, an engine or a pool."
+        )
+        raise TypeError(message)
+    if getattr(connection, "autocommit", None) is False and found.dialect == "sqlite":
+        raise StoreError(
+            "the connection was opened with autocommit=False, so it is never idle",
+            "Open it with autocommit=True, or without that argument",
+        )
+    if store.name == MEMORY:
+        raise StoreError(
+            "a store in memory has no connection but its own",
+            "Use a file, so that your connection can share its transactions",
+        )
+    if await store_id_of(found) != store.id:
+        raise StoreError(
+            f"the connection is not one to {store.name}",
+            "Pass a connection to the database that the store was opened with",
+        )
+    return found
+
+
+def known_connection(connection: object) -> UserConnection | None:
+    """Return what wraps a connection, by its type; None if nothing does."""
+    sqlite3, psycopg = sys.modules.get("sqlite3"), sys.modules.get("psycopg")
+    if sqlite3 is not None and isinstance(connection, sqlite3.Connection):
+        return UserSqlite(connection)
+    if psycopg is not None and isinstance(connection, psycopg.AsyncConnection):
+        return UserAsyncPostgres(connection)
+    if psycopg is not None and isinstance(connection, psycopg.Connection):
+        return UserPostgres(connection)
+    return None
+
+
+def is_missing_table(error: Exception) -> bool:
+    """Tell whether a driver says that there is no such table."""
+    is_postgres = type(error).__name__ == "UndefinedTable"
+    return is_postgres or str(error).startswith("no such table")
+
+
+def sqlite_errors() -> type[Exception]:
+    """Return what ``sqlite3`` raises; who has a connection has imported it."""
+    import sqlite3
+
+    return sqlite3.OperationalError
+
+
+def is_busy(error: Any) -> bool:
+    """Tell whether another connection holds a lock on the file."""
+    return str(error.sqlite_errorname).startswith("SQLITE_BUSY")
+
+
+async def store_id_of(connection: UserConnection) -> str | None:
+    """Return the id of the store in the database of a connection, None without one."""
+    was_idle = connection.is_idle()
+    try:
+        rows = await connection.execute("select store from cmdx_schema")
+    except Exception as error:  # of any driver
+        if not is_missing_table(error):
+            raise
+        rows = []
+    finally:
+        if was_idle and not connection.is_idle():  # psycopg has begun a transaction
+            await connection.execute("rollback")
+    return str(rows[0][0]) if rows else None

@@ -1,0 +1,334 @@
+"""
+SQLite: a file, or memory.
+
+- The file has a write-ahead log: readers and the writer do not block each other. A
+  commit survives the death of the process. One whose caller asks for ``sync`` is
+  written through to the disk, and survives a power cut as well.
+- Every transaction begins as a writing one, so it never fails half-way because
+  another process writes.
+- Commits of others are noticed by ``pragma data_version`` on a second connection,
+  every 2 ms after somebody committed and every 20 ms after a quiet second.
+- No connection to a file is open during a fork. SQLite remembers per process which
+  locks it has on a file, and a child inherits that memory, but not the locks.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from contextlib import suppress
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+from cmdx import clock
+from cmdx.stores import schema
+from cmdx.stores.errors import StoreError, sqlite_error
+from cmdx.stores.statements import Statements, sqlite_query
+from cmdx.stores.store import MEMORY, Store
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from cmdx.stores.statements import Row, Value
+
+OLDEST = (3, 34, 0)
+"""The oldest version of SQLite that will do."""
+
+SERIALIZED = 3
+"""The thread-safety of an SQLite whose connections can be used by all threads."""
+
+BUSY = 5.0
+"""How long to wait for a lock, in seconds."""
+
+LIVELY, CALM = 0.002, 0.020
+"""Seconds between two looks for commits of others, after some and without any."""
+
+SMALL_LOG, LARGE_LOG = 4 << 20, 64 << 20
+"""Bytes from which the write-ahead log is emptied, and from which it is cut."""
+
+TIDY_EVERY = 32
+"""How many groups are committed between two looks at the size of the log."""
+
+COMMIT = ("commit",)
+
+REAL = clock.Clock()
+
+_inherited: list[object] = []
+"""What a forked child has of its parent, and must not close."""
+
+
+class SqliteStatements(Statements):
+    """The statements of one transaction on SQLite."""
+
+    dialect = "sqlite"
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._cursor = connection.cursor()
+
+    def execute(self, sql: str, /, **values: Value) -> list[Row]:
+        """Run one statement and return all its rows."""
+        return self._cursor.execute(sqlite_query(sql), values).fetchall()
+
+    def executemany(self, sql: str, rows: Iterable[Mapping[str, Value]], /) -> None:
+        """Run one statement with the values of each of *rows*."""
+        self._cursor.executemany(sqlite_query(sql), rows)
+
+    def columns_of(self, table: str) -> set[str]:
+        """Return the names of the columns of *table*; none if there is none."""
+        return {row[1] for row in self._cursor.execute(f"pragma table_info({table})")}
+
+
+class SqliteStore(Store):
+    """
+    A store in an SQLite file, or in memory.
+
+    Args:
+        path: The path of the file, which is created if need be, or ``":memory:"``.
+        sync: Whether every commit must survive a power cut, not only those whose
+            callers ask for it.
+    """
+
+    _execute: Callable[[str], sqlite3.Cursor]
+
+    def __init__(
+        self, path: str | os.PathLike[str] = MEMORY, *, sync: bool = False
+    ) -> None:
+        require_usable_sqlite()
+        super().__init__()
+        self.name = os.fspath(path)
+        self._has_other_writers = self.name != MEMORY
+        self._path = os.path.realpath(self.name) if self._has_other_writers else MEMORY
+        self._sync = sync
+        self._is_full: bool | None = None
+        """Whether commits are written through to the disk, as last set."""
+        self._changes = 0
+        """How many rows were changed before the transaction under way."""
+        self._untidy = 0
+        self._large = SMALL_LOG
+        self._connection: sqlite3.Connection | None = None
+        self._eye: sqlite3.Connection | None = None
+        """The connection that watches for commits."""
+        self._eyes = 0
+        """How many there were so far; after a fork there is another one."""
+        self._watching = Lock()
+        self._seen = 0
+        self._seen_at = 0.0
+        self._open()
+
+    def version(self) -> int:
+        """Return a number that is another one after each commit by anybody."""
+        self._require_open()
+        if not self._has_other_writers:
+            return self._written
+        with self._watching:
+            if self._eye is None:
+                self._eye = open_connection(self._path)
+                self._eyes += 1
+            row = run_patiently(self._eye.execute, "pragma data_version").fetchone()
+        return (self._eyes << 32) + int(row[0])  # each connection has its own count
+
+    # -- opening and closing ------------------------------------------------------
+
+    def _connect(self) -> sqlite3.Connection:
+        """Open the file, and migrate it if need be."""
+        connection = open_connection(self._path)
+        try:
+            if self._has_other_writers:
+                start_log(connection, self.name)
+            self._statements = SqliteStatements(connection)
+            self._execute = connection.cursor().execute
+            self._migrate()
+        except BaseException:
+            connection.close()
+            raise
+        self._is_full = None
+        self._connection = connection
+        return connection
+
+    def _migrate(self) -> None:
+        """Bring the tables into their present form; one of several processes does."""
+        state = schema.read_state(self._statements)
+        schema.require_known(state, self.name)
+        self.id = state.store
+        if state.is_current:
+            return
+        run_patiently(self._execute, "begin immediate")
+        self.id = schema.upgrade(self._statements, self.name)
+        self._execute("commit")
+
+    def _disconnect(self) -> None:
+        with self._watching:
+            self._close_connections()
+
+    def _close_connections(self) -> None:
+        for connection in (self._eye, self._connection):
+            if connection is not None:
+                connection.close()
+        self._eye = self._connection = None
+
+    def _prepare_for_fork(self) -> None:
+        """Close the file; a store in memory is copied as it is."""
+        self._watching.acquire()
+        if self._has_other_writers:
+            self._close_connections()
+
+    def _go_on_in_parent(self) -> None:
+        self._watching.release()
+
+    def _go_on_in_child(self) -> None:
+        self._watching = Lock()
+        if self._has_other_writers:  # still open only if a unit has forked
+            _inherited.extend([self._connection, self._eye])
+            self._connection = self._eye = None
+
+    # -- one transaction ----------------------------------------------------------
+
+    def _begin(self, sync: bool, _relaxed: bool, /) -> Statements:  # noqa: FBT001
+        """Begin a transaction that may write."""
+        self._require_open()
+        connection = self._connection or self._connect()
+        if self._has_other_writers and self._is_full is not (sync or self._sync):
+            self._set_full(is_full=sync or self._sync)
+        try:
+            self._execute("begin immediate")
+        except sqlite3.OperationalError:
+            run_patiently(self._execute, "begin immediate")
+        self._changes = connection.total_changes
+        return self._statements
+
+    def _set_full(self, *, is_full: bool) -> None:
+        """Have commits be written through to the disk, or not."""
+        self._is_full = None
+        self._execute(f"pragma synchronous={'full' if is_full else 'normal'}")
+        self._is_full = is_full
+
+    def _end(self, evidence: list[Any]) -> None:
+        """Commit."""
+        evidence.extend(map(self._execute, COMMIT))
+
+    def _outcome(self, evidence: list[Any]) -> bool:
+        return bool(evidence)
+
+    def _has_written(self) -> bool:
+        connection = self._connection
+        return connection is not None and connection.total_changes != self._changes
+
+    def _rollback(self) -> None:
+        connection = self._connection
+        if connection is None or not connection.in_transaction:
+            return
+        try:
+            self._execute("rollback")
+        except sqlite3.Error:
+            if self._has_other_writers:  # a new connection has no transaction open
+                self._disconnect()
+
+    def _explain(self, error: BaseException) -> BaseException:
+        if not isinstance(error, sqlite3.Error):
+            return error
+        return sqlite_error(error, self.name, self._path)
+
+    # -- the write-ahead log ------------------------------------------------------
+
+    def _tidy(self) -> None:
+        """Empty the log now and then, when it has grown."""
+        self._untidy += 1
+        if self._untidy < TIDY_EVERY or not self._has_other_writers:
+            return
+        self._untidy = 0
+        if size_of(f"{self._path}-wal") <= self._large:
+            return
+        with self._baton, suppress(sqlite3.Error):
+            if self._connection is not None:
+                self._empty_log()
+        self._pass_on(())
+
+    def _empty_log(self) -> None:
+        """
+        Write what is in the log to the database, as far as no reader needs it there.
+
+        The file keeps its size then, and is filled anew from its start. So it has
+        grown when it is larger than it was.
+        """
+        size = size_of(f"{self._path}-wal")
+        mode = "truncate" if size > LARGE_LOG else "passive"
+        _, pages, done = self._execute(f"pragma wal_checkpoint({mode})").fetchone()
+        size = size_of(f"{self._path}-wal")
+        self._large = max(size if pages == done else size + SMALL_LOG, SMALL_LOG)
+
+    # -- watching -----------------------------------------------------------------
+
+    def _look(self) -> bool:
+        """Sleep a little, and tell whether anybody has committed since the last."""
+        is_lively = REAL.monotonic() < self._seen_at + 1.0
+        REAL.sleep(LIVELY if is_lively else CALM)
+        try:
+            version = self.version()
+        except (sqlite3.Error, StoreError):
+            return True  # those who wait will find out
+        if version == self._seen:
+            return False
+        self._seen = version
+        self._seen_at = REAL.monotonic()
+        return True
+
+
+def require_usable_sqlite() -> None:
+    """Refuse an SQLite that is too old, or cannot be used by several threads."""
+    if sqlite3.sqlite_version_info < OLDEST:
+        raise StoreError(
+            f"SQLite {sqlite3.sqlite_version} is too old",
+            f"Use a Python with SQLite {'.'.join(map(str, OLDEST))} or later",
+        )
+    if sqlite3.threadsafety != SERIALIZED:
+        raise StoreError(
+            "this SQLite was compiled without support for threads",
+            f"Use a Python whose sqlite3.threadsafety is {SERIALIZED}",
+        )
+
+
+def open_connection(path: str) -> sqlite3.Connection:
+    """Open a connection that begins no transaction by itself."""
+    return sqlite3.connect(
+        path,
+        timeout=0,  # waiting is done in Python, where a signal can end it
+        isolation_level=None,
+        check_same_thread=False,
+        cached_statements=512,
+    )
+
+
+def start_log(connection: sqlite3.Connection, name: str) -> None:
+    """Have a file use a write-ahead log that only we empty."""
+    mode = run_patiently(connection.execute, "pragma journal_mode").fetchone()
+    if mode != ("wal",):
+        mode = run_patiently(connection.execute, "pragma journal_mode=wal").fetchone()
+    if mode != ("wal",):
+        raise StoreError(
+            f"{name} cannot have a write-ahead log where it is",
+            "Put it on a local disk",
+        )
+    connection.execute("pragma wal_autocheckpoint=0")
+
+
+def run_patiently(execute: Callable[[str], sqlite3.Cursor], sql: str) -> sqlite3.Cursor:
+    """Run a statement, again while another connection holds a lock on the file."""
+    pause, end = 0.0005, REAL.monotonic() + BUSY
+    while True:
+        try:
+            return execute(sql)
+        except sqlite3.OperationalError as error:
+            is_busy = error.sqlite_errorname.startswith("SQLITE_BUSY")
+            if not is_busy or REAL.monotonic() >= end:
+                raise
+        REAL.sleep(pause)
+        pause = min(pause * 1.5, 0.010)
+
+
+def size_of(path: str) -> int:
+    """Return the size of a file, in bytes; 0 if there is none."""
+    try:
+        return Path(path).stat().st_size
+    except OSError:
+        return 0

@@ -1,0 +1,196 @@
+"""
+What stored data looks like.
+
+It is JSON, so its types are exact. What was edited is refused with its path.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from enum import Enum
+from functools import cache, partial
+from itertools import repeat
+from typing import Any, TypeAlias, TypedDict, get_args, get_origin, get_type_hints
+
+from cmdx import Status, Stop  # noqa: TC001 -- looked up when the hints are read
+from cmdx.inputs.annotations import union_members
+from cmdx.inputs.errors import Invalid
+from cmdx.wire.errors import WireError
+
+Check: TypeAlias = Callable[[Any], None]
+"""Raises ``Invalid`` if a value does not fit."""
+
+
+class StoredInvocation(TypedDict):
+    """What ``dump_invocation`` returns."""
+
+    task: str
+    module: str
+    inputs: dict[str, Any]
+
+
+class StoredError(TypedDict):
+    """An exception."""
+
+    type_name: str
+    message: str
+    traceback: str
+
+
+class StoredAttempt(TypedDict):
+    """One call of ``work``."""
+
+    start: float
+    duration: float
+    error: StoredError | None
+    pause: float | None
+    rule: str | None
+
+
+class StoredOutcome(TypedDict):
+    """An outcome, or the one that was replaced by another."""
+
+    status: Status
+    reason: str | None
+    metadata: dict[str, Any]
+    cause: StoredError | None
+
+
+class StoredPlace(TypedDict):
+    """Where a task was halted."""
+
+    file: str
+    line: int
+
+
+class StoredGuidance(TypedDict):
+    """What a failure says about trying again; no time at all stands for ever."""
+
+    allowed: bool
+    strategy: str | None
+    after: float | None
+    is_endless: bool
+    max_attempts: int | None
+    unit: str
+
+
+class StoredResult(TypedDict):
+    """What ``dump_result`` returns."""
+
+    task: str
+    module: str
+    type: str
+    tid: str
+    cid: str
+    xid: str | None
+    outcome: StoredOutcome
+    replaced: StoredOutcome | None
+    value: Any
+    lost_value: str | None
+    context: dict[str, Any]
+    errors: list[tuple[str, str, str | None]]
+    attempts: list[StoredAttempt]
+    retries: int
+    stopped: Stop | None
+    halted_at: StoredPlace | None
+    guidance: StoredGuidance | None
+    started_at: float
+    duration: float
+    strict: bool
+    deprecated: bool
+    rolled_back: bool
+    rollback_error: StoredError | None
+
+
+def read_stored(data: Any, kind: Any, writer: str) -> Any:
+    """Return *data* if it is a *kind*; refuse what *writer* cannot have made."""
+    try:
+        check_of(kind)(data)
+    except Invalid as invalid:
+        problem = f"{invalid.path} {invalid.message}".strip()
+    else:
+        return data
+    message = (
+        f"this is not what {writer} returns: {problem}. "
+        "Store it as JSON, and give it back unchanged."
+    )
+    raise WireError(message)
+
+
+@cache
+def check_of(kind: Any) -> Check:
+    """Return what refuses anything but a *kind*, a TypedDict of this module."""
+    hints = get_type_hints(kind).items()
+    fields = [(key, *plain_types_and_check(hint)) for key, hint in hints]
+
+    def check_fields(value: Any) -> None:
+        if type(value) is not dict:
+            raise Invalid("mapping")
+        for key, types, check in fields:
+            if key not in value:
+                raise Invalid("required").below(key)
+            if types is None or type(value[key]) in types:
+                continue
+            try:
+                check(value[key])
+            except Invalid as invalid:
+                raise invalid.below(key) from None
+
+    return check_fields
+
+
+def plain_types_and_check(hint: Any) -> tuple[frozenset[type] | None, Check]:
+    """Return the types whose values fit as they are, None for all; and what checks."""
+    if hint is Any:
+        return None, refuse
+    members = union_members(hint)
+    plain = {found for member in members for found in PLAIN.get(member, ())}
+    checks = [check_of_part(member) for member in members if member not in PLAIN]
+    return frozenset(plain), checks[0] if checks else refuse
+
+
+PLAIN: dict[Any, tuple[type, ...]] = {
+    str: (str,),
+    bool: (bool,),
+    int: (int,),
+    float: (float, int),
+    dict[str, Any]: (dict,),
+    type(None): (type(None),),
+}
+"""The types of JSON values that need no further look, for each annotation."""
+
+
+def check_of_part(hint: Any) -> Check:
+    """Return what checks a list, a tuple, the member of an enum, or a TypedDict."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin in (list, tuple):
+        parts = [plain_types_and_check(argument) for argument in arguments]
+        return partial(check_items, repeat(parts[0]) if origin is list else parts)
+    if issubclass(hint, Enum):
+        return partial(check_member, hint)
+    return check_of(hint)
+
+
+def check_items(parts: Iterable[tuple[Any, Check]], value: Any) -> None:
+    """Check the items of a list, each by its part."""
+    if type(value) is not list:
+        raise Invalid("list")
+    if isinstance(parts, list) and len(value) != len(parts):
+        raise Invalid("length", length=len(parts))
+    for number, (item, (types, check)) in enumerate(zip(value, parts, strict=False)):
+        if type(item) not in types:
+            try:
+                check(item)
+            except Invalid as invalid:
+                raise invalid.below(f"[{number}]") from None
+
+
+def check_member(kind: type[Enum], value: Any) -> None:
+    """Check the value of a member of an enum."""
+    if value not in kind._value2member_map_:
+        raise Invalid("choice", f"is none of the values of {kind.__name__}")
+
+
+def refuse(value: Any) -> None:
+    """Refuse a value of another type."""
+    raise Invalid("type", f"cannot be {type(value).__qualname__}")

@@ -1,0 +1,1 @@
+"""Tasks made of tasks; ``workflow`` is the first to read."""

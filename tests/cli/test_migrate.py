@@ -1,0 +1,59 @@
+"""``python -m cmdx migrate``: the tables of a database, or the SQL that makes them."""
+
+from __future__ import annotations
+
+import sqlite3
+
+import pytest
+
+from cmdx.cli.main import main
+from cmdx.stores import connect
+from cmdx.stores.schema import VERSION
+
+
+def test_a_file_gets_its_tables(tmp_path, capsys):
+    path = tmp_path / "app.db"
+
+    assert main(["migrate", str(path)]) == 0
+
+    assert capsys.readouterr().out == f"The tables of cmdx are at version {VERSION}.\n"
+    with sqlite3.connect(path) as connection:
+        found = connection.execute("select version from cmdx_schema").fetchall()
+    connection.close()
+    assert found == [(VERSION,)]
+
+
+def test_the_sql_makes_what_a_store_opens(tmp_path, capsys):
+    path = tmp_path / "by-hand.db"
+
+    assert main(["migrate", "--sql", str(path)]) == 0
+
+    assert not path.exists()
+    connection = sqlite3.connect(path)
+    connection.executescript(capsys.readouterr().out)
+    connection.close()
+    with connect(path) as store:
+        counted = store.transact(
+            lambda statements: statements.execute("select count(*) from cmdx_operation")
+        )
+    assert counted == [(0,)]
+
+
+def test_the_sql_of_postgresql_needs_no_server(capsys):
+    assert main(["migrate", "--sql", "postgresql://nowhere.invalid/app"]) == 0
+
+    script = capsys.readouterr().out
+    assert "create table if not exists cmdx_operation" in script
+    assert "add column if not exists" in script
+
+
+@pytest.mark.parametrize("database", ["folder/that/is/not/there.db", "mysql://host/db"])
+def test_what_cannot_be_opened_is_an_error_message(database, tmp_path, capsys):
+    missing = str(tmp_path / database) if "mysql" not in database else database
+
+    assert main(["migrate", missing]) == 2
+
+    written = capsys.readouterr()
+    assert written.out == ""
+    assert "Traceback" not in written.err
+    assert written.err.count("\n") == 1

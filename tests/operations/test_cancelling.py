@@ -1,0 +1,431 @@
+"""Cancelling an operation, and interrupts that end its work."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from ledgers import (
+    PATIENCE,
+    Arrivals,
+    QuietHeart,
+    SteppedStore,
+    Stop,
+    beat,
+    edit_row,
+    in_thread,
+    on_each_store,
+    run_async,
+    running,
+    steps,
+)
+
+from cmdx import Task, is_retryable
+from cmdx.operations import (
+    Indeterminate,
+    Ledger,
+    OperationCancelled,
+    OperationState,
+    operation,
+    operation_indeterminate,
+    operation_released,
+)
+from cmdx.telemetry import task_cancelled, task_executed
+
+LIVE, RELEASED, SEALED, INDETERMINATE, EXPIRED = OperationState
+
+
+# -- cancel ----------------------------------------------------------------------------
+
+
+@on_each_store
+def test_r_001_30_a_cancelled_operation_is_released_and_all_are_told(session, store):
+    stop = Stop()
+
+    class Charge(Task[int], name="operations.charge"):
+        def work(self):
+            stop.wait()
+            return 7
+
+    with running(lambda: session.run(Charge(), id="a"), stop) as owner:
+        arrivals = Arrivals(store, 3)
+        others = [in_thread(lambda: session.run(Charge(), id="a")) for _ in range(3)]
+        arrivals.wait()
+        assert session.cancel("a") is True
+        assert session.get("a").state is RELEASED
+        told = [other.result(PATIENCE) for other in others]
+    for result in (*told, owner.result()):
+        assert isinstance(result.cause, OperationCancelled)
+        assert not is_retryable(result.cause)
+        assert not result.indeterminate
+        assert result.operation.state is RELEASED
+        with pytest.raises(OperationCancelled, match="'a' was cancelled"):
+            result.or_raise()
+
+
+@on_each_store
+@pytest.mark.parametrize("who", ["a thread", "the event loop"])
+def test_r_001_30_async_work_is_cancelled(session, who):
+    ended = []
+    session.ledger.heart = QuietHeart()  # at once, and not by the next beat
+
+    class Charge(Task[int], name="operations.charge"):
+        async def work(self):
+            begun.set()
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                ended.append("cancelled")
+                raise
+
+        def rollback(self):
+            ended.append("rolled back")
+
+    async def main():
+        owner = asyncio.create_task(session.arun(Charge(), id="a"))
+        await begun.wait()
+        if who == "a thread":
+            assert await asyncio.to_thread(session.cancel, "a")
+        else:
+            assert await session.acancel("a")
+        return await owner
+
+    begun = asyncio.Event()
+    result = run_async(main())
+    assert isinstance(result.cause, OperationCancelled)
+    assert ended == ["cancelled", "rolled back"]
+
+
+def test_r_001_30_async_work_that_ignores_the_cancel_has_no_outcome(session):
+    class Charge(Task[int], name="operations.charge"):
+        async def work(self):
+            begun.set()
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                return 7
+
+    async def main():
+        owner = asyncio.create_task(session.arun(Charge(), id="a"))
+        await begun.wait()
+        await session.acancel("a")
+        return await owner
+
+    begun = asyncio.Event()
+    assert isinstance(run_async(main()).cause, OperationCancelled)
+    assert session.get("a").state is RELEASED
+
+
+def test_r_001_33_the_outcome_of_sync_work_is_dropped_after_a_cancel(session):
+    stop, done = Stop(), []
+
+    class Charge(Task[int], name="operations.charge"):
+        def work(self):
+            stop.wait()
+            done.append(1)
+            return 7
+
+    with running(lambda: session.run(Charge(), id="a"), stop) as owner:
+        session.cancel("a")
+    assert done == [1]
+    assert isinstance(owner.result().cause, OperationCancelled)
+
+
+@on_each_store
+def test_r_001_33_a_seal_that_beats_the_cancel_wins(session, store):
+    def cancel_first(point):
+        if point == "after commit":
+            store.at = lambda _point: None
+            answers.append(session.cancel("a"))
+
+    class Charge(Task[int], name="operations.charge"):
+        def work(self):
+            store.at = cancel_first  # when the seal is committed
+            return 7
+
+    answers = []
+    assert session.run(Charge(), id="a").value == 7
+    assert answers == [False]
+
+
+@on_each_store
+def test_r_001_33_a_cancel_that_beats_the_seal_wins(session, store, call):
+    class Charge(Task[int], name="operations.charge"):
+        def work(self):
+            edit_row(store, "a", state="released", ending="cancelled")
+            return 7
+
+    assert isinstance(call(session, Charge(), id="a").cause, OperationCancelled)
+
+
+def test_r_001_33_a_cancel_while_the_outcome_is_sealed_is_told_as_a_result(session):
+    class Charge(Task[int], name="operations.charge"):
+        async def work(self):
+            assert session.cancel("a")  # the asyncio task is cancelled after work
+            return 7
+
+    async def main():
+        try:
+            return await session.arun(Charge(), id="a")
+        except asyncio.CancelledError:
+            pytest.fail("nobody has cancelled the caller")
+
+    assert isinstance(run_async(main()).cause, OperationCancelled)
+
+
+def test_r_001_33_cancel_at_any_step_gives_one_of_two_answers():
+    """What the canceller is told and what the owner is told agree, at every step."""
+
+    class Charge(Task[int], name="operations.charge"):
+        async def work(self):
+            await steps(4)
+            return 7
+
+    async def main(session, count):
+        owner = asyncio.create_task(session.arun(Charge(), id="a"))
+        await steps(count)
+        answer = session.cancel("a")
+        return answer, await owner
+
+    seen = set()
+    for count in range(20):
+        session = Ledger(SteppedStore()).session("shop")
+        answer, result = run_async(main(session, count))
+        seen.add(answer)
+        assert result.success is not answer, count
+        assert answer is isinstance(result.cause, OperationCancelled), count
+    assert seen == {True, False}
+
+
+def test_r_001_31_what_persists_is_not_cancelled(session, call):
+    stop = Stop()
+
+    @operation(persist=True)
+    class Charge(Task[int], name="operations.charge"):
+        def work(self):
+            stop.wait()
+            return 7
+
+    with running(lambda: session.run(Charge(), id="a"), stop) as owner:
+        arrivals = Arrivals(session.ledger.store, 1)
+        attached = in_thread(lambda: call(session, Charge(), id="a"))
+        arrivals.wait()
+        assert session.cancel("a") is False
+        assert session.get("a").state is LIVE
+    assert owner.result().value == attached.result(PATIENCE).value == 7
+
+
+def test_r_001_31_the_owner_of_what_persists_still_gets_its_outcome(session, call):
+    @operation(persist=True)
+    class Charge(Task[int], name="operations.charge"):
+        def work(self):
+            return 7 if session.cancel("a") is False else 0
+
+    assert call(session, Charge(), id="a").value == 7
+
+
+@pytest.mark.parametrize("state", [None, RELEASED, SEALED, INDETERMINATE, EXPIRED])
+def test_r_001_34_cancelling_what_is_not_running_changes_nothing(session, store, state):
+    class Charge(Task[int], name="operations.charge"):
+        def work(self):
+            return 7
+
+    if state is not None:
+        session.run(Charge(), id="a")
+        edit_row(store, "a", state=state.value)
+    version = store.version()
+    assert session.cancel("a") is False
+    assert asyncio.run(session.acancel("a")) is False
+    assert store.version() == version or state is not None
+    assert (session.get("a") and session.get("a").state) == state
+
+
+def test_r_001_34_a_cancel_counts_once(session):
+    stop = Stop()
+
+    class Charge(Task[int], name="operations.charge"):
+        def work(self):
+            stop.wait()
+
+    with running(lambda: session.run(Charge(), id="a"), stop):
+        assert [session.cancel("a") for _ in range(3)] == [True, False, False]
+
+
+def test_a_cancel_in_another_session_is_a_cancel_of_something_else(session, ledger):
+    stop = Stop()
+
+    class Charge(Task[int], name="operations.charge"):
+        def work(self):
+            stop.wait()
+            return 7
+
+    with running(lambda: session.run(Charge(), id="a"), stop) as owner:
+        assert ledger.session("other").cancel("a") is False
+    assert owner.result().value == 7
+
+
+@on_each_store
+@pytest.mark.parametrize("idempotent", [False, True])
+def test_r_001_20_after_a_cancel_only_what_is_idempotent_runs_again(
+    session, call, idempotent
+):
+    runs, stop = [], Stop()
+
+    @operation(idempotent=idempotent)
+    class Charge(Task[int], name="operations.charge"):
+        def work(self):
+            runs.append(1)
+            stop.wait()
+            return 7
+
+    with running(lambda: session.run(Charge(), id="a"), stop):
+        session.cancel("a")
+    again = call(session, Charge(), id="a")
+    if idempotent:
+        assert (again.value, again.operation.executions) == (7, 2)
+    else:
+        assert isinstance(again.cause, Indeterminate)
+        assert len(runs) == 1
+
+
+def test_a_cancel_sends_the_signal_of_a_release_once(session):
+    stop, sent = Stop(), []
+
+    class Charge(Task[int], name="operations.charge"):
+        def work(self):
+            stop.wait()
+
+    with (
+        operation_released.connected_to(lambda *_, **__: sent.append(1)),
+        running(lambda: session.run(Charge(), id="a"), stop),
+    ):
+        session.cancel("a")
+    assert sent == [1]
+
+
+# -- cancelled elsewhere ---------------------------------------------------------------
+
+
+@on_each_store
+def test_async_work_that_was_cancelled_elsewhere_is_cancelled_by_the_next_beat(
+    session, store
+):
+    class Charge(Task[int], name="operations.charge"):
+        async def work(self):
+            begun.set()
+            await asyncio.Event().wait()
+
+    async def main():
+        owner = asyncio.create_task(session.arun(Charge(), id="a"))
+        await begun.wait()
+        elsewhere = Ledger(store).session("shop")
+        elsewhere.ledger.heart = QuietHeart()  # of another process
+        assert elsewhere.cancel("a")
+        await steps(5)
+        assert not owner.done()
+        await asyncio.to_thread(beat, session.ledger)
+        return await owner
+
+    begun = asyncio.Event()
+    assert isinstance(run_async(main()).cause, OperationCancelled)
+
+
+# -- interrupts ------------------------------------------------------------------------
+
+
+@on_each_store
+@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit, GeneratorExit])
+@pytest.mark.parametrize("persist", [False, True])
+def test_r_001_29_an_interrupt_ends_the_operation_without_an_outcome(
+    session, persist, interrupt
+):
+    rolled_back, sent = [], []
+
+    @operation(persist=persist)
+    class Charge(Task[int], name="operations.charge"):
+        def work(self):
+            raise interrupt
+
+        def rollback(self):
+            rolled_back.append(1)
+
+    signal = operation_indeterminate if persist else operation_released
+    with (
+        signal.connected_to(lambda *_, **__: sent.append("ended")),
+        pytest.raises(interrupt),
+    ):
+        session.run(Charge(), id="a")
+    assert session.get("a").state is (INDETERMINATE if persist else RELEASED)
+    assert (rolled_back, sent) == ([1], ["ended"])
+    again = session.run(Charge(), id="a")
+    assert isinstance(again.cause, Indeterminate)
+    assert again.indeterminate
+    assert "it was interrupted" in again.reason
+
+
+@pytest.mark.parametrize("persist", [False, True])
+def test_r_001_29_an_interrupt_of_async_work_ends_it_as_well(session, persist):
+    @operation(persist=persist)
+    class Charge(Task[int], name="operations.charge"):
+        async def work(self):
+            await steps(2)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        asyncio.run(session.arun(Charge(), id="a"))
+    assert session.get("a").state is (INDETERMINATE if persist else RELEASED)
+
+
+@pytest.mark.parametrize("persist", [False, True])
+def test_r_001_29_those_who_wait_are_told_of_the_interrupt(session, store, persist):
+    stop = Stop()
+
+    @operation(persist=persist)
+    class Charge(Task[int], name="operations.charge"):
+        def work(self):
+            stop.wait()
+            raise KeyboardInterrupt
+
+    with running(lambda: session.run(Charge(), id="a"), stop) as owner:
+        arrivals = Arrivals(store, 1)
+        attached = in_thread(lambda: session.run(Charge(), id="a"))
+        arrivals.wait()
+    assert isinstance(owner.exception(), KeyboardInterrupt)
+    expected = Indeterminate if persist else OperationCancelled
+    assert isinstance(attached.result(PATIENCE).cause, expected)
+
+
+def test_an_interrupt_is_announced_as_of_any_task(session):
+    sent = []
+
+    class Charge(Task[int], name="operations.charge"):
+        def work(self):
+            raise KeyboardInterrupt
+
+    with (
+        task_cancelled.connected_to(lambda *_, **__: sent.append("cancelled")),
+        task_executed.connected_to(lambda *_, **__: sent.append("executed")),
+        pytest.raises(KeyboardInterrupt),
+    ):
+        session.run(Charge(), id="a")
+    assert sent == ["cancelled"]
+
+
+def test_an_interrupt_propagates_even_if_the_operation_was_cancelled_before(session):
+    class Charge(Task[int], name="operations.charge"):
+        def work(self):
+            session.cancel("a")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        session.run(Charge(), id="a")
+
+
+def test_the_error_of_an_interrupt_that_cannot_be_stored_is_the_interrupt(session):
+    class Charge(Task[int], name="operations.charge"):
+        def work(self):
+            session.ledger.store.close()
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        session.run(Charge(), id="a")

@@ -1,0 +1,164 @@
+"""Results as people see them: one line, a tree, and marks that can be printed."""
+
+from __future__ import annotations
+
+import io
+import sys
+
+import pytest
+
+from cmdx import Task, Workflow, parallel
+
+pytestmark = pytest.mark.usefixtures("instant")
+
+
+class Reserve(Task[None]):
+    def work(self):
+        return None
+
+    def rollback(self):
+        return None
+
+
+class Stuck(Reserve):
+    def rollback(self):
+        raise OSError("the warehouse does not answer")
+
+
+class Charge(Task[None]):
+    def work(self):
+        self.fail("card declined")
+
+
+class Idle(Task[None]):
+    def work(self):
+        self.skip("nothing to do")
+
+
+class Left(Task[None]):
+    def work(self):
+        self.context.side = type(self).__name__
+
+
+class Right(Left):
+    pass
+
+
+def flow(*steps):
+    return type("Order", (Workflow,), {"steps": steps})
+
+
+def rows_of(result):
+    """Return the rows of the tree, with single spaces."""
+    return [" ".join(row.split()) for row in result.chain.tree().splitlines()]
+
+
+def test_the_tree_tells_which_steps_were_rolled_back():
+    assert rows_of(flow(Reserve, Charge).execute()) == [
+        "✗ Order 0.0 ms card declined",
+        "├─ ✓ Reserve 0.0 ms rolled back",
+        "└─ ✗ Charge 0.0 ms card declined",
+    ]
+
+
+def test_the_tree_tells_which_rollbacks_failed():
+    assert rows_of(flow(Stuck, Charge).execute()) == [
+        "✗ Order 0.0 ms card declined",
+        "├─ ✓ Stuck 0.0 ms rollback failed: OSError: the warehouse does not answer",
+        "└─ ✗ Charge 0.0 ms card declined",
+    ]
+
+
+def test_tree_and_line_tell_conflicting_writes():
+    result = flow(parallel(Left, Right)).execute()
+
+    assert repr(result) == "✓ Order 0.0 ms: conflicting writes: side"
+    assert rows_of(result)[0] == "✓ Order 0.0 ms conflicting writes: side"
+
+
+def test_the_line_tells_what_became_of_the_rollback():
+    class Undone(Charge, Reserve):
+        pass
+
+    class Broken(Charge, Stuck):
+        pass
+
+    name = Undone.__qualname__
+    assert repr(Undone.execute()) == f"✗ {name} 0.0 ms: card declined, rolled back"
+    assert repr(Broken.execute()).endswith(
+        "card declined, rollback failed: OSError: the warehouse does not answer"
+    )
+
+
+def test_the_data_tells_all_of_it():
+    order = flow(Reserve, parallel(Left, Right), Charge).execute()
+    reserve = order.chain[1]
+
+    facts = order.to_dict()
+
+    assert facts["compensated"] == [["Reserve", reserve.tid]]
+    assert facts["conflicts"] == [{"key": "side", "tasks": ["Left", "Right"]}]
+    assert reserve.to_dict()["rolled_back"] is True
+    assert facts["guidance"] is None
+    assert facts["replaced"] is None
+
+
+def test_the_data_tells_what_the_other_side_said_about_trying_again():
+    class Limited(Exception):
+        retry_after = 7
+
+    class Ask(Task[None]):
+        def work(self):
+            raise Limited
+
+    facts = Ask.execute().to_dict()["guidance"]
+
+    assert (facts["allowed"], facts["after"]) == (True, 7)
+    assert facts.keys() == {"allowed", "strategy", "after", "max_attempts"}
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "cp1252", "latin-1", "no such thing"])
+def test_marks_are_ascii_where_the_terminal_has_no_others(monkeypatch, encoding):
+    class Narrow(io.StringIO):
+        pass
+
+    Narrow.encoding = encoding
+    result = flow(Reserve, Idle, Charge).execute()
+    monkeypatch.setattr(sys, "stdout", Narrow())
+
+    assert repr(result) == "x Order 0.0 ms: card declined"
+    assert rows_of(result) == [
+        "x Order 0.0 ms card declined",
+        "|- + Reserve 0.0 ms rolled back",
+        "|- o Idle 0.0 ms nothing to do",
+        "`- x Charge 0.0 ms card declined",
+    ]
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "cp1252", "utf-8"])
+def test_a_result_can_be_printed_whatever_the_encoding(monkeypatch, encoding):
+    stream = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
+    result = flow(Reserve, Charge).execute()
+    monkeypatch.setattr(sys, "stdout", stream)
+
+    print(result, result.chain.tree(), result.mark)  # noqa: T201 -- that is the point
+    stream.flush()
+
+    assert b"card declined" in stream.buffer.getvalue()
+
+
+def test_marks_are_unicode_where_there_is_no_stdout_at_all(monkeypatch):
+    monkeypatch.setattr(sys, "stdout", None)
+
+    assert repr(Charge.execute()).startswith("✗ ")
+
+
+def test_asking_a_result_for_its_truth_names_the_cures():
+    for task in (Reserve, Idle, Charge):
+        with pytest.raises(TypeError) as refused:
+            bool(task.execute())
+
+        assert str(refused.value) == (
+            "a result has no truth value. Use .success, .ok or .failed; compare an "
+            "attribute that may be None with `is not None`."
+        )
