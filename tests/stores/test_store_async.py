@@ -44,16 +44,19 @@ def test_a_coroutine_gets_the_error_of_its_unit(store):
     assert numbers_in(store) == []
 
 
-def test_many_coroutines_need_fewer_commits_than_units(store):
+def test_coroutines_who_wait_go_together_in_one_transaction(store):
     commits = count_commits(store)
 
     async def main():
         units = (store.atransact(add(number)) for number in range(200))
-        return await asyncio.gather(*units)
+        with nobody_leads(store):
+            answers = asyncio.gather(*units)
+            await asyncio.sleep(0)
+        return await answers
 
     assert run(main()) == list(range(200))
+    assert len(commits) == 1
     assert numbers_in(store) == list(range(200))
-    assert len(commits) < 200
 
 
 def test_a_unit_of_a_coroutine_runs_in_another_thread(store):

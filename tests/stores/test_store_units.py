@@ -187,9 +187,7 @@ def test_callers_who_wait_go_together_in_one_transaction(store):
     assert len(commits) == 1
 
 
-def test_many_threads_need_fewer_commits_than_units(store):
-    commits = count_commits(store)
-
+def test_units_of_many_threads_are_all_committed(store):
     def write(name):
         for number in range(50):
             store.transact(add(50 * name + number), sync=True)
@@ -199,7 +197,6 @@ def test_many_threads_need_fewer_commits_than_units(store):
         call.result()
 
     assert numbers_in(store) == list(range(800))
-    assert len(commits) < 800
 
 
 def test_a_line_longer_than_a_group_is_served_in_several(store, monkeypatch):
