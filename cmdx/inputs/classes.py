@@ -161,7 +161,7 @@ def coerce_function(value: Any) -> Any:
 
 def callable_coercer(coerce: Callable[[Any], Any]) -> Coercer:
     """
-    Let *coerce* refuse a value by raising anything.
+    Let *coerce*, or a transform, refuse a value by raising anything.
 
     Its text is not shown, because it often quotes the value, which may be a secret.
     A ``code`` of the error selects the message; ``Invalid`` passes as it is.

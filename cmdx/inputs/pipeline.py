@@ -152,7 +152,9 @@ def _converter_binder(
             make = with_checks(
                 callable_coercer(_callable_of(task, coerce)), constraints
             )
-        change = None if transform is None else _callable_of(task, transform)
+        change = None
+        if transform is not None:
+            change = callable_coercer(_callable_of(task, transform))
         validators = (_callable_of(task, call) for call in _validators(declared))
         return _converter(make, change, [*rules, *map(user_check, validators)])
 

@@ -127,8 +127,11 @@ def user_check(validate: Callable[[Any], Any]) -> Check:
     def check(value: Any) -> None:
         try:
             answer = validate(value)
-        except ValueError as error:
-            text = None if is_foreign(error) else str(error) or None
+        except Exception as error:
+            foreign = is_foreign(error)
+            if not foreign and not isinstance(error, ValueError):
+                raise
+            text = None if foreign else str(error) or None
             raise Invalid(error_code(error), text) from None
         if answer is False:
             raise Invalid("invalid")
@@ -138,7 +141,7 @@ def user_check(validate: Callable[[Any], Any]) -> Check:
     return check
 
 
-def is_foreign(error: ValueError) -> bool:
+def is_foreign(error: Exception) -> bool:
     """
     Tell whether an error was raised by a library rather than by the user's validator.
 

@@ -614,9 +614,10 @@ def test_a_failing_source_default_or_gate_is_a_failed_result_and_not_retried(
         Tell.execute_or_raise()
 
 
-def test_whatever_coerce_raises_makes_the_value_invalid():
+@pytest.mark.parametrize("option", ["coerce", "transform"])
+def test_whatever_coerce_or_transform_raises_makes_the_value_invalid(option):
     class Tell(Task[None]):
-        number: int = required(coerce=broken)
+        number: int = required(**{option: broken})
 
         def work(self):
             pass
@@ -627,10 +628,9 @@ def test_whatever_coerce_raises_makes_the_value_invalid():
     assert result.cause is None
 
 
-@pytest.mark.parametrize("option", ["transform", "validate"])
-def test_a_failing_step_of_the_pipeline_is_a_failed_result(option):
+def test_a_rule_that_is_broken_itself_fails_the_task():
     class Tell(Task[None]):
-        number: int = required(**{option: broken})
+        number: int = required(validate=broken)
 
         def work(self):
             pass
