@@ -3,7 +3,9 @@ A context of its own, for a step that runs beside others or under other names.
 
 1. it begins with the values of another context, none of them copied   ``own_context``
 2. plain data is copied when it is first read; the rest is shared      ``OwnValues``
-3. what was written are the keys that were set or deleted, and the
+3. what holds the original of such a copy is copied, too, before
+   anybody could see two objects where there was one                   ``current``
+4. what was written are the keys that were set or deleted, and the
    copies that differ from what they are copies of                     ``changes_in``
 """
 
@@ -14,7 +16,7 @@ from threading import RLock
 from typing import TYPE_CHECKING, Any
 
 from cmdx.context import MISSING, Context
-from cmdx.workflow.plain import COPIED, Copies, differs
+from cmdx.workflow.plain import COPIED, Copies, differs, ids_within
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -36,6 +38,8 @@ class OwnValues(MutableMapping[str, Any]):
         self._values = dict(given)
         self._uncopied = {key for key in given if type(given[key]) in COPIED}
         self._copies = Copies()
+        self._ids: dict[str, set[int]] = {}
+        """The ids of the plain data in what was not read, where they were needed."""
         self._lock = RLock()  # a step may have threads of its own
         self._noted: dict[str, Any] | None = None
 
@@ -90,18 +94,30 @@ class OwnValues(MutableMapping[str, Any]):
             self._uncopied.discard(key)
 
     def current(self) -> dict[str, Any]:
-        """Return the values as they are now, without copying any."""
-        # A value that was not read may have been copied under another key.
-        return {
-            key: self._copies.latest(value) if key in self._uncopied else value
-            for key, value in self._values.items()
-        }
+        """Return the values as they are now; what holds no copy is not copied."""
+        self._copy_holders(self._copies.copied())
+        return dict(self._values)
+
+    def _copy_holders(self, ids: set[int]) -> None:
+        """Copy what was not read, if it is or holds the original of a copy, by id."""
+        if ids:
+            with self._lock:
+                for key in self._uncopied.copy():
+                    if not self._ids_within(key).isdisjoint(ids):
+                        self._copy(key)
+
+    def _ids_within(self, key: str) -> set[int]:
+        """Look through what was not read; once, since nobody changes that."""
+        if key not in self._ids:
+            self._ids[key] = ids_within(self._values[key])
+        return self._ids[key]
 
     def changes(self) -> dict[str, Any]:
         """Return the keys that were written with their values, MISSING if deleted."""
         if self._noted is not None:
             return self._noted
-        values, baseline = self.current(), self.baseline
+        self._copy_holders(self._copies.changed())
+        values, baseline = dict(self._values), self.baseline
         written = dict(self.assigned)
         for key, value in values.items():
             if key in baseline and key not in written and differs(value, baseline[key]):
@@ -138,7 +154,7 @@ def own_context(context: Context, names: Mapping[str, str]) -> Context:
 
 
 def current_values(context: Context) -> dict[str, Any]:
-    """Return the values of *context* as they are now, without copying any."""
+    """Return the values of *context* as they are now."""
     values = context._values
     return values.current() if isinstance(values, OwnValues) else dict(values)
 

@@ -53,6 +53,29 @@ class Copies:
                     holder[place] = self._begin_copy(item, unfinished)
         return copied
 
+    def copied(self) -> set[int]:
+        """Return the ids of what has a copy."""
+        # A tuple without anything to change in it stands for its own copy.
+        return {id(one) for one in self._originals if self.latest(one) is not one}
+
+    def changed(self) -> set[int]:
+        """Return the ids of what has a copy that was changed."""
+        return {id(one) for one in self._originals if self._is_changed(one)}
+
+    def _is_changed(self, original: Any) -> bool:
+        """Tell whether the copy has other items than it had when it was made."""
+        copied = self.latest(original)
+        if copied is original:
+            return False
+        if type(original) not in (*HOLDERS, tuple):
+            return bool(copied != original)
+        if len(copied) != len(original):
+            return True
+        if type(original) in DICTS and list(map(id, copied)) != list(map(id, original)):
+            return True
+        pairs = zip(items_of(original), items_of(copied), strict=True)
+        return any(now is not self.latest(then) for then, now in pairs)
+
     def latest(self, value: Any) -> Any:
         """Return the copy that was made of *value*, or *value* if there is none."""
         return self._made.get(id(value), value)
@@ -81,6 +104,24 @@ class Copies:
 def entries(holder: Any) -> Iterable[tuple[Any, Any]]:
     """Return the items of a dict or a list with their keys or indexes."""
     return holder.items() if type(holder) in DICTS else enumerate(holder)
+
+
+def items_of(holder: Any) -> Any:
+    """Return what a dict, a list or a tuple holds."""
+    return holder.values() if type(holder) in DICTS else holder
+
+
+def ids_within(value: Any) -> set[int]:
+    """Return the ids of the plain data that *value* is, and holds at any depth."""
+    unseen, seen = [value], {id(value)}
+    while unseen:  # not recursive, as above
+        found = unseen.pop()
+        if type(found) in (*HOLDERS, tuple):
+            for item in items_of(found):
+                if type(item) in COPIED and id(item) not in seen:
+                    seen.add(id(item))
+                    unseen.append(item)
+    return seen
 
 
 def differs(one: Any, other: Any) -> bool:  # noqa: C901 -- a case for each kind

@@ -387,6 +387,86 @@ def test_an_object_is_changed_under_all_its_keys_though_one_was_read(run, merge)
     assert result.conflicts == ()
 
 
+@pytest.mark.parametrize("merge", ["last", "deep"])
+@pytest.mark.parametrize("holds", [list, tuple, deque, lambda items: {"in": items}])
+def test_an_object_is_changed_wherever_it_is_though_only_it_was_read(run, merge, holds):
+    customer = {"name": "Ada"}
+    orders = holds([{"customer": customer}])
+
+    def rename(context):
+        context.customer["name"] = "Grace"
+
+    found = run(beside(rename, merge=merge), orders=orders, customer=customer).context
+
+    assert found.orders == holds([{"customer": {"name": "Grace"}}])
+    inside = found.orders["in"] if type(orders) is dict else found.orders
+    assert inside[0]["customer"] is found.customer
+    assert customer == {"name": "Ada"}
+
+
+def test_a_change_within_what_nobody_read_is_in_conflict(run):
+    customer = {"name": "Ada"}
+
+    def rename(context):
+        context.customer["name"] = "Grace"
+
+    def reorder(context):
+        context.order["number"] = 7
+
+    siblings = beside(rename, reorder)
+    result = run(siblings, customer=customer, order={"customer": customer})
+
+    assert dict(result.conflicts) == {"order": ("A", "B")}
+    assert result.context.customer == {"name": "Grace"}
+
+
+def test_a_part_of_what_was_replaced_is_changed_where_it_still_is(run):
+    address = {"city": "Rome"}
+
+    def move(context):
+        found = context.customer["address"]
+        context.customer = "nobody"
+        found["city"] = "Oslo"
+
+    given = {"customer": {"address": address}, "order": [address]}
+    found = run(beside(move), **given).context
+
+    assert found.to_dict() == {"customer": "nobody", "order": [{"city": "Oslo"}]}
+
+
+@pytest.mark.parametrize("name", ["Ada", "Grace"])
+def test_one_object_stays_one_object_for_a_group_in_a_sibling(run, name):
+    customer = {"name": "Ada"}
+    seen = []
+
+    def rename(context):
+        context.customer["name"] = name
+
+    def look(context):
+        assert context.order["customer"] is context.customer
+        seen.append(context.order["customer"]["name"])
+
+    inner = flow(doing("Rename", rename), parallel(doing("Look", look)))
+    run(flow(parallel(inner)), customer=customer, order={"customer": customer})
+
+    assert seen == [name]
+
+
+def test_what_nobody_read_is_not_looked_through_after_reading_alone(run):
+    unread = [[]]
+
+    def look(context):
+        assert context.read == [1]
+        context.found = True
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("cmdx.workflow.isolation.ids_within", None)
+        result = run(beside(look, nothing), read=[1], unread=unread)
+
+    assert result.context.found
+    assert result.context.unread is unread
+
+
 def test_changes_of_one_object_under_different_keys_are_in_conflict(run):
     one = []
     siblings = beside(
@@ -824,12 +904,13 @@ def sharing(bag):
 @given(
     st.sampled_from([execute, aexecute]),
     st.lists(DATA, min_size=1, max_size=3),
-    st.dictionaries(KEYS, st.integers(0, 2), max_size=4),
+    st.dictionaries(KEYS, st.integers(0, 3), max_size=4),
     st.lists(st.lists(CHANGES, max_size=5), min_size=1, max_size=3),
 )
 def test_siblings_leave_what_they_would_have_left_on_copies_of_everything(
     run, objects, places, plans
 ):
+    objects.append([objects[0], {"a": objects[-1]}])  # some are inside of others
     before = {key: objects[place % len(objects)] for key, place in places.items()}
     untouched = copy.deepcopy(before)
     tasks = [
