@@ -9,7 +9,6 @@ Chains keep records and results keep their chain, so they form no reference cycl
 from __future__ import annotations
 
 from copy import deepcopy
-from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import (
     TYPE_CHECKING,
@@ -30,6 +29,7 @@ from cmdx.outcome import FAILED, SUCCEEDED, Attempt, State, Status
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from datetime import datetime
 
     from cmdx.context import Context
     from cmdx.guidance import Guidance
@@ -351,6 +351,8 @@ class Result(Generic[V_co]):
     @property
     def started_at(self) -> datetime:
         """When the run began, in UTC."""
+        from datetime import UTC, datetime
+
         return datetime.fromtimestamp(self._record.run.started_at, UTC)
 
     @property
