@@ -8,7 +8,7 @@ whose cause says why there is no outcome. It has the ``Operation`` it belongs to
 from __future__ import annotations
 
 import json
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
@@ -33,8 +33,6 @@ from cmdx.telemetry import send
 from cmdx.wire import WireError, load_result
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from cmdx import Result, Task
     from cmdx.operations.decide import OperationRecord
     from cmdx.operations.ledger import Call
@@ -84,15 +82,20 @@ def current_operation() -> Operation | None:
     return in_progress.get()
 
 
-@contextmanager
-def operation_in_progress(operation: Operation) -> Iterator[None]:
-    """Let ``current_operation`` return *operation* in the block."""
-    token = in_progress.set(operation)
-    try:
-        yield
-    finally:
+class InProgress:
+    """A block in which ``current_operation`` returns an operation."""
+
+    def __init__(self, operation: Operation) -> None:
+        self.operation = operation
+
+    def __enter__(self) -> None:
+        """Let it be the current operation."""
+        self._token = in_progress.set(self.operation)
+
+    def __exit__(self, *_error: object) -> None:
+        """Let the one before it be the current operation again."""
         with suppress(ValueError):  # the block is left in another context
-            in_progress.reset(token)
+            in_progress.reset(self._token)
 
 
 def with_operation(
@@ -142,7 +145,7 @@ def refuse_by(call: Call, answer: Answer, record: OperationRecord) -> Result[Any
     if answer is Answer.REFUSE_CONFLICT:
         return refuse(call, OperationConflict(record.id, call.request.task), record)
     if answer is Answer.REFUSE_EXPIRED:
-        expired = attrs.evolve(record, state=OperationState.EXPIRED)
+        expired = record._replace(state=OperationState.EXPIRED)
         return refuse(call, OperationExpired(record.id), expired)
     if answer is Answer.REFUSE_CANCELLED:
         if call.has_run:

@@ -26,8 +26,6 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
-import attrs
-
 if TYPE_CHECKING:
     from cmdx.operations.policy import OperationPolicy
 
@@ -73,8 +71,7 @@ class Ending(StrEnum):
     """``work`` ended the transaction that was to be committed with the seal."""
 
 
-@attrs.frozen
-class Request:
+class Request(NamedTuple):
     """An attempt to run an operation."""
 
     session: str
@@ -95,8 +92,7 @@ class Request:
     """Whether it has waited for a recovery."""
 
 
-@attrs.frozen
-class OperationRecord:
+class OperationRecord(NamedTuple):
     """An operation as it is stored."""
 
     session: str
@@ -169,7 +165,7 @@ def decide_unsealed(
         return Decision(Answer.ATTACH, record)
     if request.has_seen_recovery:
         return Decision(Answer.REFUSE_INDETERMINATE, record)
-    return Decision(Answer.RECOVER, attrs.evolve(record, lease=now + lease))
+    return Decision(Answer.RECOVER, record._replace(lease=now + lease))
 
 
 def refusal_after_cancel(record: OperationRecord) -> Answer:
@@ -210,8 +206,7 @@ def admit_again(
     record: OperationRecord, request: Request, now: float, lease: float
 ) -> OperationRecord:
     """Return the record of an operation that runs once more, with another owner."""
-    return attrs.evolve(
-        record,
+    return record._replace(
         state=OperationState.LIVE,
         owner=request.owner,
         lease=now + lease,
@@ -238,8 +233,8 @@ def end_without_outcome(
     state = (
         OperationState.INDETERMINATE if is_indeterminate else OperationState.RELEASED
     )
-    return attrs.evolve(
-        record, state=state, ending=ending, lease=0.0, expires_at=now + record.keep
+    return record._replace(
+        state=state, ending=ending, lease=0.0, expires_at=now + record.keep
     )
 
 
@@ -254,8 +249,7 @@ def seal(
         return record if record.outcome == outcome else None
     if record.state not in (OperationState.LIVE, OperationState.INDETERMINATE):
         return None
-    return attrs.evolve(
-        record,
+    return record._replace(
         state=OperationState.SEALED,
         outcome=outcome,
         ending=None,
@@ -273,7 +267,7 @@ def release(
     if record is None or not is_live or record.owner != owner:
         return None
     if ending is Ending.COMMITTED:
-        record = attrs.evolve(record, is_transactional=False)
+        record = record._replace(is_transactional=False)
     return end_without_outcome(record, ending, now)
 
 
@@ -285,7 +279,7 @@ def withdraw(
     if record is None or not is_own or record.state is not OperationState.LIVE:
         return None
     executions = record.executions - 1
-    unbegun = attrs.evolve(record, is_transactional=True, executions=executions)
+    unbegun = record._replace(is_transactional=True, executions=executions)
     return end_without_outcome(unbegun, Ending.WITHDRAWN, now)
 
 
@@ -303,7 +297,7 @@ def stop_recovery(record: OperationRecord | None, owner: str) -> OperationRecord
     is_own = record is not None and record.owner == owner
     if record is None or not is_own or record.state is not OperationState.INDETERMINATE:
         return None
-    return attrs.evolve(record, lease=0.0)
+    return record._replace(lease=0.0)
 
 
 def beat(
@@ -314,13 +308,13 @@ def beat(
         return None
     if record.state is not OperationState.LIVE:
         return None
-    return attrs.evolve(record, lease=now + lease)
+    return record._replace(lease=now + lease)
 
 
 def present_state(record: OperationRecord, now: float) -> OperationRecord:
     """Return *record* as it stands at *now*, whether anybody has stored that or not."""
     if is_expired(record, now):
-        return attrs.evolve(record, state=OperationState.EXPIRED)
+        return record._replace(state=OperationState.EXPIRED)
     return end_lease(record, now)
 
 

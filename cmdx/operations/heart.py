@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import math
 import os
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from threading import Condition, Thread
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +26,6 @@ from cmdx.stores import StoreError
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Iterator
 
     from cmdx.operations.decide import OperationRecord
     from cmdx.stores import Statements, Store
@@ -90,6 +89,22 @@ class Execution:
             self._task.cancel()
 
 
+class ExtendedLease:
+    """A block in which the lease of an execution is extended."""
+
+    def __init__(self, heart: Heart, execution: Execution) -> None:
+        self.heart = heart
+        self.execution = execution
+
+    def __enter__(self) -> None:
+        """Begin to extend it."""
+        self.heart.begin(self.execution)
+
+    def __exit__(self, *_error: object) -> None:
+        """Extend it no longer."""
+        self.heart.end(self.execution)
+
+
 class Heart:
     """The executions of this process, and the thread that extends their leases."""
 
@@ -100,16 +115,15 @@ class Heart:
         self._wakes_at = math.inf
         """When the thread looks again by itself, by the monotonic clock."""
 
-    @contextmanager
-    def extend_lease(self, execution: Execution) -> Iterator[None]:
-        """Extend the lease of *execution* in the block."""
+    def begin(self, execution: Execution) -> None:
+        """Extend the lease of *execution* from now on."""
         self._executions[execution.owner] = execution
         self.hear_of(execution)
-        try:
-            yield
-        finally:
-            if execution.outcome is None:
-                self._executions.pop(execution.owner, None)
+
+    def end(self, execution: Execution) -> None:
+        """Extend the lease no longer, unless the outcome is still to be sealed."""
+        if execution.outcome is None:
+            self._executions.pop(execution.owner, None)
 
     def hear_of(self, execution: Execution) -> None:
         """Wake the thread if it would sleep longer than *execution* can wait."""

@@ -23,17 +23,15 @@ from functools import partial
 from sys import modules
 from typing import TYPE_CHECKING, Any
 
-import attrs
-
 from cmdx import remaining
 from cmdx.chain import new_id
 from cmdx.clock import entropy
 from cmdx.declare.checks import check_seconds
 from cmdx.operations import decide as table
 from cmdx.operations.answers import (
+    InProgress,
     Operation,
     announce_ending,
-    operation_in_progress,
     refuse,
     refuse_by,
     replay,
@@ -41,7 +39,7 @@ from cmdx.operations.answers import (
 )
 from cmdx.operations.decide import Answer, Ending, OperationState, Request
 from cmdx.operations.errors import Indeterminate, OperationIdError, StillRunning
-from cmdx.operations.heart import Execution
+from cmdx.operations.heart import Execution, ExtendedLease
 from cmdx.operations.policy import OperationPlan
 from cmdx.operations.records import (
     evict_records,
@@ -123,7 +121,7 @@ class Call:
             facts: dict[str, Any] = {"attached_to": record.owner}
         else:
             facts = {"has_seen_recovery": True}
-        self.request = attrs.evolve(self.request, owner=new_token(), **facts)
+        self.request = self.request._replace(owner=new_token(), **facts)
 
     def next_invocation(self) -> Task[Any]:
         """Return the invocation, or another one with the same inputs if it has run."""
@@ -248,7 +246,7 @@ async def run_as_owner(
         try:
             if operation_admitted.receivers:
                 send(operation_admitted, invocation, operation=operation)
-            with operation_in_progress(operation):
+            with InProgress(operation):
                 result = await run_task(call, calls, invocation, execution)
         except StoreUnavailable as error:  # there is no transaction, so no effect
             await end_operation(calls, invocation, record, Ending.LOST)
@@ -279,7 +277,7 @@ def keep_lease(call: Call, execution: Execution) -> AbstractContextManager[None]
     """Return what extends the lease in a block, where a lease is needed."""
     if call.transaction is not None and call.transaction.holds_file:
         return nullcontext()
-    return call.ledger.heart.extend_lease(execution)
+    return ExtendedLease(call.ledger.heart, execution)
 
 
 async def run_task(
@@ -381,7 +379,7 @@ async def run_recovery(
 ) -> Result[Any] | None:
     """Let the task find out the outcome; None if somebody else sealed it meanwhile."""
     try:
-        with operation_in_progress(Operation.of(record)):
+        with InProgress(Operation.of(record)):
             result = await recover(call.next_invocation(), awaits=calls.awaits)
     except BaseException:
         with suppress(StoreError):

@@ -6,8 +6,6 @@ import math
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-import attrs
-
 from cmdx.operations.decide import (
     TOMBSTONES,
     OperationRecord,
@@ -19,12 +17,10 @@ from cmdx.stores.errors import StoreError
 if TYPE_CHECKING:
     from cmdx.stores import Statements
 
-COLUMNS = tuple(field.name for field in attrs.fields(OperationRecord))
-FLAGS = [
-    COLUMNS.index(name)
-    for name in ("persist", "idempotent", "has_streams", "is_transactional")
-]
-STATE = COLUMNS.index("state")
+COLUMNS = OperationRecord._fields
+FLAGS = ("persist", "idempotent", "has_streams", "is_transactional")
+PLACES_OF_FLAGS = [COLUMNS.index(name) for name in FLAGS]
+PLACE_OF_STATE = COLUMNS.index("state")
 
 LISTED = ", ".join(COLUMNS)
 BOUND = ", ".join(f":{name}" for name in COLUMNS)
@@ -102,10 +98,10 @@ def evict_records(statements: Statements) -> None:
 def record_of(row: tuple[Any, ...]) -> OperationRecord:
     """Return the record in a row."""
     values = list(row)
-    for place in FLAGS:
+    for place in PLACES_OF_FLAGS:
         values[place] = bool(values[place])
     try:
-        values[STATE] = OperationState(values[STATE])
+        values[PLACE_OF_STATE] = OperationState(values[PLACE_OF_STATE])
         record = OperationRecord(*values)
         # Whether the numbers are numbers: a SQLite file takes anything.
         math.fsum((record.keep, record.lease, record.executions, record.admitted_at))
@@ -122,8 +118,8 @@ def record_of(row: tuple[Any, ...]) -> OperationRecord:
 
 def columns_of(record: OperationRecord) -> dict[str, Any]:
     """Return the values of a row."""
-    values = {name: getattr(record, name) for name in COLUMNS}
-    for place in FLAGS:
-        values[COLUMNS[place]] = int(values[COLUMNS[place]])
+    values = record._asdict()
+    for name in FLAGS:
+        values[name] = int(values[name])
     values["state"] = record.state.value
     return values

@@ -298,9 +298,12 @@ def is_storable(kind: type) -> bool:
     return is_record or is_tuple or is_model or issubclass(kind, Enum | dict | PurePath)
 
 
+CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
+
+
 def canonical_text(stored: Any) -> str:
     """Return JSON as text that is the same for the same values."""
-    return json.dumps(_in_order(stored), sort_keys=True, separators=(",", ":"))
+    return CANONICAL.encode(_in_order(stored))
 
 
 def _in_order(stored: Any) -> Any:

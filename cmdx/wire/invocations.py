@@ -144,13 +144,14 @@ def given_inputs(run: Run) -> Iterator[tuple[str, Any, Input | None]]:
     if not run.plan.inputs:
         yield from ((key, value, None) for key, value in values.items())
         return
-    plans = {plan.name: plan for plan in run.plan.inputs}
-    for declared in run.plan.fields.inputs.values():
-        value = values.get(declared.key, MISSING)
-        if value is MISSING or "source" in declared.field.options:
+    fields = run.plan.fields.inputs
+    for plan in run.plan.inputs:
+        # An input with a source has a key that no caller has.
+        value = values.get(plan.key, MISSING)
+        if value is MISSING:
             continue
-        if plans[declared.name].admits_blank_text or not is_blank_text(value):
-            yield declared.key, value, declared
+        if plan.admits_blank_text or not is_blank_text(value):
+            yield plan.public_name, value, fields[plan.name]
 
 
 def store_input(form: Form, value: Any, declared: Input | None) -> Any:

@@ -50,12 +50,13 @@ from cmdx.wire.stored import (
     StoredError,
     StoredGuidance,
     StoredOutcome,
+    StoredPlace,
     StoredResult,
     read_stored,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 __all__ = ["dump_result", "load_result"]
 
@@ -82,38 +83,42 @@ def result_text(result: Result[Any]) -> str:
     return json.dumps(stored_result(result))
 
 
-def stored_result(result: Result[Any]) -> StoredResult:
-    """Return what is stored of a result."""
-    record, run = result._record, result._record.run
-    value, lost_value = stored_value(result)
+def stored_result(result: Result[Any]) -> dict[str, Any]:
+    """Return what is stored of a result, a ``StoredResult``."""
+    run, chain = result._record.run, result.chain
     outcome = Outcome(result.status, result.reason, result.metadata, result.cause)
-    place = record.halted_at
-    name, module = name_and_module(result.task)
+    name, module = name_and_module(run.task)
     return {
         "task": name,
         "module": module,
         "type": result.type,
-        "tid": result.tid,
-        "cid": result.cid,
-        "xid": result.xid,
+        "tid": run.tid,
+        "cid": chain.id,
         "outcome": stored_outcome(outcome),
-        "replaced": result.replaced and stored_outcome(result.replaced),
-        "value": value,
-        "lost_value": lost_value,
         "context": stored_context(run),
-        "errors": [problem[:3] for problem in result.errors],
-        "attempts": [stored_attempt(attempt) for attempt in result.attempts],
-        "retries": result.retries,
-        "stopped": result.stopped,
-        "halted_at": place and {"file": place[0], "line": place[1]},
-        "guidance": stored_guidance(result.guidance),
         "started_at": run.started_at,
-        "duration": result.duration,
-        "strict": result.strict,
-        "deprecated": result.deprecated,
-        "rolled_back": result.rolled_back,
-        "rollback_error": stored_error(result.rollback_error),
+        "duration": run.duration,
+        **stored_facts(result, chain.xid),
     }
+
+
+def stored_facts(result: Result[Any], xid: str | None) -> dict[str, Any]:
+    """Return what is stored of some results, because others do not have it."""
+    record, run = result._record, result._record.run
+    value, lost_value = stored_value(result)
+    facts = {"value": value, "lost_value": lost_value, "xid": xid}
+    stored = {name: fact for name, fact in facts.items() if fact is not None}
+    for name, fact in vars(record).items():
+        if fact and name in STORERS:
+            stored[name] = STORERS[name](fact)
+    for name, attribute in RUN_FACTS.items():
+        if getattr(run, attribute):
+            stored[name] = getattr(run, attribute)
+    if result.attempts:
+        stored["attempts"] = [stored_attempt(attempt) for attempt in result.attempts]
+    if result.guidance is not None:
+        stored["guidance"] = stored_guidance(result.guidance)
+    return stored
 
 
 def name_and_module(cls: type[Task[Any]]) -> tuple[str, str]:
@@ -155,15 +160,15 @@ def store_value(form: Form, value: Any) -> Any:
 
 def stored_context(run: Run) -> dict[str, Any]:
     """Return the declared inputs and outputs that can be stored."""
-    inputs, outputs = forms_of(run.plan), output_forms(run.task)
+    inputs = forms_of(run.plan)
     stored: dict[str, Any] = {}
     for key, value, declared in given_inputs(run):
         with suppress(Exception):  # a result is never refused
             if declared is not None:
                 stored[key] = store_input(inputs[key], value, declared)
-    for name in outputs.keys() & run.context.keys():
+    for name, form in output_forms(run.task).items():
         with suppress(Exception):
-            stored[name] = store_value(outputs[name], run.context[name])
+            stored[name] = store_value(form, run.context[name])
     return stored
 
 
@@ -178,13 +183,15 @@ def output_forms(cls: type[Task[Any]]) -> dict[str, Form]:
 
 def stored_outcome(outcome: Outcome) -> StoredOutcome:
     """Return an outcome as plain data."""
-    metadata = dict(outcome.metadata)
-    return {
-        "status": outcome.status,
-        "reason": outcome.reason,
-        "metadata": json.loads(json_text(metadata)) if metadata else metadata,
-        "cause": stored_error(outcome.cause),
-    }
+    stored: StoredOutcome = {"status": outcome.status}
+    if outcome.reason is not None:
+        stored["reason"] = outcome.reason
+    if outcome.metadata:
+        stored["metadata"] = json.loads(json_text(dict(outcome.metadata)))
+    cause = stored_error(outcome.cause)
+    if cause is not None:
+        stored["cause"] = cause
+    return stored
 
 
 def stored_attempt(attempt: Attempt) -> StoredAttempt:
@@ -213,10 +220,8 @@ def stored_error(error: BaseException | None) -> StoredError | None:
     }
 
 
-def stored_guidance(guidance: Guidance | None) -> StoredGuidance | None:
+def stored_guidance(guidance: Guidance) -> StoredGuidance:
     """Return guidance as plain data."""
-    if guidance is None:
-        return None
     is_endless = guidance.after == float("inf")
     return {
         "allowed": guidance.allowed,
@@ -226,6 +231,30 @@ def stored_guidance(guidance: Guidance | None) -> StoredGuidance | None:
         "max_attempts": guidance.max_attempts,
         "unit": guidance.unit,
     }
+
+
+def stored_place(place: tuple[str, int]) -> StoredPlace:
+    """Return where a task was halted as plain data."""
+    file, line = place
+    return {"file": file, "line": line}
+
+
+STORERS: dict[str, Callable[[Any], Any]] = {
+    "replaced": stored_outcome,
+    "stopped": str,
+    "halted_at": stored_place,
+    "errors": lambda errors: [problem[:3] for problem in errors],
+    "rollback_error": stored_error,
+}
+"""What makes JSON of those attributes of a record that not all records have."""
+
+RUN_FACTS = {
+    "retries": "attempt",
+    "strict": "strict",
+    "deprecated": "deprecated",
+    "rolled_back": "rolled_back",
+}
+"""What is stored of a run unless it is zero or false, and the attribute it is from."""
 
 
 def value_form(cls: type[Task[Any]]) -> Form:
@@ -280,20 +309,12 @@ def load_result(data: Mapping[str, Any], *, tasks: Sequence[str] = ()) -> Result
     cls = task_of(stored, tasks)
     record = Record(loaded_run(cls, stored))
     record.outcome = loaded_outcome(stored["outcome"])
-    replaced = stored["replaced"]
-    record.replaced = None if replaced is None else loaded_outcome(replaced)
     record.value, record.lost_value = loaded_value(cls, stored)
-    record.attempts = [loaded_attempt(attempt) for attempt in stored["attempts"]]
-    stopped = stored["stopped"]
-    record.stopped = None if stopped is None else Stop(stopped)
-    place = stored["halted_at"]
-    record.halted_at = None if place is None else (place["file"], place["line"])
-    problems = [Problem(*problem) for problem in stored["errors"]]
-    record.errors = FrozenErrors({problem[:2]: problem for problem in problems})
-    record.rollback_error = loaded_error(stored["rollback_error"])
-    record.guidance = loaded_guidance(stored["guidance"])
+    for name, fact in stored.items():
+        if name in LOADERS:
+            setattr(record, name, LOADERS[name](fact))
     chain = Chain()
-    chain._id, chain.xid = stored["cid"], stored["xid"]
+    chain._id, chain.xid = stored["cid"], stored.get("xid")
     result: Result[Any] = Result.of(record, chain)
     chain.join(result)
     return result
@@ -318,10 +339,10 @@ def loaded_run(cls: type[Task[Any]], stored: StoredResult) -> Run:
     del run.is_unused
     run.phase = "finished"
     run._tid = stored["tid"]
-    run.attempt = stored["retries"]
     run.started_at, run.ended = stored["started_at"], stored["duration"]
-    run.strict, run.deprecated = stored["strict"], stored["deprecated"]
-    run.rolled_back = stored["rolled_back"]
+    for name, attribute in RUN_FACTS.items():
+        if name in stored:
+            setattr(run, attribute, stored[name])  # type: ignore[literal-required]
     run._context = Context(dict(loaded_context(cls, stored["context"])))
     return run
 
@@ -342,10 +363,11 @@ def loaded_context(
 def loaded_value(cls: type[Task[Any]], stored: StoredResult) -> tuple[Any, str | None]:
     """Return the value, or None and why there is none."""
     is_success = stored["outcome"]["status"] == Status.SUCCESS
-    if not is_success or stored["lost_value"] is not None or stored["value"] is None:
-        return None, stored["lost_value"]
+    value, lost_value = stored.get("value"), stored.get("lost_value")
+    if not is_success or lost_value is not None or value is None:
+        return None, lost_value
     try:
-        return value_form(cls).load(stored["value"]), None
+        return value_form(cls).load(value), None
     except Invalid as invalid:
         problem = invalid.below("value")
     message = (
@@ -357,16 +379,34 @@ def loaded_value(cls: type[Task[Any]], stored: StoredResult) -> tuple[Any, str |
 
 def loaded_outcome(stored: StoredOutcome) -> Outcome:
     """Return the outcome behind plain data."""
-    metadata = MappingProxyType(stored["metadata"])
-    cause = loaded_error(stored["cause"])
-    return Outcome(Status(stored["status"]), stored["reason"], metadata, cause)
+    metadata = MappingProxyType(stored.get("metadata", {}))
+    cause = loaded_error(stored.get("cause"))
+    return Outcome(Status(stored["status"]), stored.get("reason"), metadata, cause)
 
 
-def loaded_attempt(stored: StoredAttempt) -> AttemptFields:
-    """Return the fields of an attempt behind plain data."""
-    error = loaded_error(stored["error"])
-    start, duration = stored["start"], stored["duration"]
-    return start, duration, error, stored["pause"], stored["rule"]
+def loaded_attempts(stored: Sequence[StoredAttempt]) -> list[AttemptFields]:
+    """Return the attempts behind plain data, each as a tuple of its fields."""
+    return [
+        (
+            attempt["start"],
+            attempt["duration"],
+            loaded_error(attempt["error"]),
+            attempt["pause"],
+            attempt["rule"],
+        )
+        for attempt in stored
+    ]
+
+
+def loaded_errors(stored: Sequence[tuple[str, str, str | None]]) -> FrozenErrors:
+    """Return the problems behind plain data."""
+    problems = [Problem(*problem) for problem in stored]
+    return FrozenErrors({problem[:2]: problem for problem in problems})
+
+
+def loaded_place(stored: StoredPlace) -> tuple[str, int]:
+    """Return where a task was halted."""
+    return stored["file"], stored["line"]
 
 
 def loaded_error(stored: StoredError | None) -> RecordedError | None:
@@ -374,10 +414,8 @@ def loaded_error(stored: StoredError | None) -> RecordedError | None:
     return None if stored is None else RecordedError(**stored)
 
 
-def loaded_guidance(stored: StoredGuidance | None) -> Guidance | None:
+def loaded_guidance(stored: StoredGuidance) -> Guidance:
     """Return the guidance behind plain data."""
-    if stored is None:
-        return None
     try:
         return Guidance(
             stored["allowed"],
@@ -389,3 +427,15 @@ def loaded_guidance(stored: StoredGuidance | None) -> Guidance | None:
     except CmdxError as error:
         message = f"this is not what dump_result returns: {error}"
     raise WireError(message)
+
+
+LOADERS: dict[str, Callable[[Any], Any]] = {
+    "replaced": loaded_outcome,
+    "attempts": loaded_attempts,
+    "stopped": Stop,
+    "halted_at": loaded_place,
+    "errors": loaded_errors,
+    "rollback_error": loaded_error,
+    "guidance": loaded_guidance,
+}
+"""What makes those attributes of a record from JSON that not all records have."""

@@ -47,13 +47,18 @@ class StoredAttempt(TypedDict):
     rule: str | None
 
 
-class StoredOutcome(TypedDict):
-    """An outcome, or the one that was replaced by another."""
+class StoredStatus(TypedDict):
+    """What every outcome has."""
 
     status: Status
-    reason: str | None
+
+
+class StoredOutcome(StoredStatus, total=False):
+    """An outcome, or the one that was replaced by another."""
+
+    reason: str
     metadata: dict[str, Any]
-    cause: StoredError | None
+    cause: StoredError
 
 
 class StoredPlace(TypedDict):
@@ -74,32 +79,37 @@ class StoredGuidance(TypedDict):
     unit: str
 
 
-class StoredResult(TypedDict):
-    """What ``dump_result`` returns."""
+class StoredRun(TypedDict):
+    """What every result has."""
 
     task: str
     module: str
     type: str
     tid: str
     cid: str
-    xid: str | None
     outcome: StoredOutcome
-    replaced: StoredOutcome | None
-    value: Any
-    lost_value: str | None
     context: dict[str, Any]
+    started_at: float
+    duration: float
+
+
+class StoredResult(StoredRun, total=False):
+    """What ``dump_result`` returns; most results have little of what follows."""
+
+    xid: str
+    value: Any
+    lost_value: str
+    replaced: StoredOutcome
     errors: list[tuple[str, str, str | None]]
     attempts: list[StoredAttempt]
     retries: int
-    stopped: Stop | None
-    halted_at: StoredPlace | None
-    guidance: StoredGuidance | None
-    started_at: float
-    duration: float
+    stopped: Stop
+    halted_at: StoredPlace
+    guidance: StoredGuidance
     strict: bool
     deprecated: bool
     rolled_back: bool
-    rollback_error: StoredError | None
+    rollback_error: StoredError
 
 
 def read_stored(data: Any, kind: Any, writer: str) -> Any:
@@ -121,14 +131,16 @@ def read_stored(data: Any, kind: Any, writer: str) -> Any:
 def check_of(kind: Any) -> Check:
     """Return what refuses anything but a *kind*, a TypedDict of this module."""
     hints = get_type_hints(kind).items()
-    fields = [(key, *plain_types_and_check(hint)) for key, hint in hints]
+    fields = {key: plain_types_and_check(hint) for key, hint in hints}
 
     def check_fields(value: Any) -> None:
         if type(value) is not dict:
             raise Invalid("mapping")
-        for key, types, check in fields:
-            if key not in value:
-                raise Invalid("required").below(key)
+        if not kind.__required_keys__ <= value.keys():
+            key = min(kind.__required_keys__ - value.keys())
+            raise Invalid("required").below(key)
+        for key in value.keys() & fields.keys():
+            types, check = fields[key]
             if types is None or type(value[key]) in types:
                 continue
             try:

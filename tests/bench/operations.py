@@ -94,20 +94,20 @@ ROWS = [
         Call(admit_and_seal(Charge)),
         "two bare commits",
         Call(lambda: bare("bare.db", "normal").two_commits()),
-        at_most=6,
+        at_most=5,
     ),
     Row(
         "operation, with sync",
         Call(admit_and_seal(ChargeSurely)),
         "two bare commits, with sync",
         Call(lambda: bare("bare-sync.db", "full").two_commits()),
-        at_most=2.5,
+        at_most=2,
     ),
     Row(
         "replay",
         Call(replay),
         "bare select",
         Call(lambda: bare("bare.db", "normal").select()),
-        at_most=13,
+        at_most=12,
     ),
 ]

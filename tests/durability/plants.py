@@ -9,8 +9,6 @@ from __future__ import annotations
 import json
 from threading import local
 
-import attrs
-
 from cmdx.operations import decide as table
 from cmdx.operations import ledger as ledgers
 from cmdx.operations import within
@@ -23,7 +21,7 @@ def run_again():
     decide_unsealed = table.decide_unsealed
 
     def plant(record, request, now, lease):
-        lax = attrs.evolve(record, idempotent=True)
+        lax = record._replace(idempotent=True)
         return decide_unsealed(lax, request, now, lease)
 
     table.decide_unsealed = plant

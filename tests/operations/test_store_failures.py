@@ -318,7 +318,9 @@ HOSTILE_OUTCOMES = {
     "half": lambda outcome: outcome[: len(outcome) // 2],
     "empty": lambda _outcome: "{}",
     "wrong type": lambda outcome: edited(outcome, attempts=7),
-    "wrong reason": lambda outcome: edited(outcome, outcome={"status": "success"}),
+    "wrong reason": lambda outcome: edited(
+        outcome, outcome={"status": "success", "reason": 7}
+    ),
     "unknown status": lambda outcome: outcome.replace('"success"', '"great"'),
     "missing": lambda outcome: json.dumps(
         {key: value for key, value in json.loads(outcome).items() if key != "tid"}

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from itertools import product
 
-import attrs
 import pytest
 
 from cmdx.operations import OperationPolicy, OperationState
@@ -75,7 +74,7 @@ def record(state=LIVE, **changes):
         LEASE,
     )
     facts = {"state": state, "lease": lease, "expires_at": kept}
-    return attrs.evolve(made, **facts | changes)
+    return made._replace(**facts | changes)
 
 
 # -- the table, exhaustively ---------------------------------------------------------
@@ -126,8 +125,8 @@ def stored_operation(state, idempotent, persist, lease_left, kept_left):
         return None
     made = record(state, idempotent=idempotent, persist=persist)
     if state is LIVE:
-        return attrs.evolve(made, lease=NOW + lease_left)
-    return attrs.evolve(made, expires_at=NOW + kept_left)
+        return made._replace(lease=NOW + lease_left)
+    return made._replace(expires_at=NOW + kept_left)
 
 
 def standing_state(state, persist, lease_left, kept_left):
@@ -162,7 +161,7 @@ def test_r_001_4_a_conflict_is_found_in_every_state_and_changes_nothing():
 
 
 def test_r_001_4_a_conflict_is_found_before_the_outcome_counts_as_expired():
-    stored = attrs.evolve(record(SEALED), expires_at=NOW - 1)
+    stored = record(SEALED)._replace(expires_at=NOW - 1)
     found = decide(stored, request(fingerprint="other"), NOW, LEASE)
     assert found.answer is Answer.REFUSE_CONFLICT
 
@@ -185,7 +184,7 @@ def test_r_001_47_an_ambiguous_run_with_streams_is_indeterminate_unless_idempote
     for idempotent, state in ((False, INDETERMINATE), (True, RELEASED)):
         stored = record(LIVE, idempotent=idempotent, has_streams=True)
         assert release(stored, "first", Ending.CANCELLED, NOW).state is state
-        dead = attrs.evolve(stored, lease=NOW)
+        dead = stored._replace(lease=NOW)
         assert end_lease(dead, NOW).state is state
 
 
@@ -204,7 +203,7 @@ def test_an_indeterminate_operation_is_recovered_by_one_caller_at_a_time():
     stored = record(INDETERMINATE, persist=True)
     first = decide(stored, request(can_recover=True), NOW, LEASE)
     assert first.answer is Answer.RECOVER
-    assert first.record == attrs.evolve(stored, lease=NOW + LEASE)
+    assert first.record == stored._replace(lease=NOW + LEASE)
     second = decide(first.record, request(can_recover=True), NOW + 1, LEASE)
     assert second == (Answer.ATTACH, first.record)
     late = decide(first.record, request(can_recover=True), NOW + LEASE, LEASE)
@@ -309,7 +308,7 @@ def test_an_operation_whose_owner_has_died_is_not_cancelled():
 def test_r_001_30_the_owner_and_those_attached_are_told_of_the_cancel():
     released = cancel(record(LIVE), NOW)
     for idempotent in FLAGS:
-        stored = attrs.evolve(released, idempotent=idempotent)
+        stored = released._replace(idempotent=idempotent)
         attached = request(attached_to="first")
         assert decide(stored, attached, NOW, LEASE).answer is Answer.REFUSE_CANCELLED
         newcomer = decide(stored, request(), NOW, LEASE).answer

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import attrs
 import pytest
 
 pytest.importorskip("greenlet", reason="greenlet is in the dependency group tests")
@@ -80,7 +79,7 @@ def run_again_what_was_released(monkeypatch):
     decide_unsealed = table.decide_unsealed
 
     def plant(record, request, now, lease):
-        lax = attrs.evolve(record, idempotent=True)
+        lax = record._replace(idempotent=True)
         return decide_unsealed(lax, request, now, lease)
 
     monkeypatch.setattr(table, "decide_unsealed", plant)
@@ -101,7 +100,7 @@ def seal_what_was_released(monkeypatch):
 
     def plant(record, owner, outcome, now):
         if record is not None and record.state is OperationState.RELEASED:
-            record = attrs.evolve(record, state=OperationState.LIVE, owner=owner)
+            record = record._replace(state=OperationState.LIVE, owner=owner)
         return seal(record, owner, outcome, now)
 
     monkeypatch.setattr(table, "seal", plant)
