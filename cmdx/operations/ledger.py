@@ -49,7 +49,7 @@ from cmdx.operations.records import (
 )
 from cmdx.operations.recovery import recover
 from cmdx.operations.signals import operation_admitted, operation_sealed
-from cmdx.operations.within import TransactionEnded
+from cmdx.operations.within import CommitRefused, TransactionEnded, no_connection
 from cmdx.report import error_line
 from cmdx.stores import StoreError, StoreUnavailable
 from cmdx.telemetry import send
@@ -286,11 +286,10 @@ async def run_task(
     """Run the task, in a transaction of the user's if there is one."""
     transaction = call.transaction
     if transaction is None:
-        return await calls.run(invocation, execution)
+        with no_connection():
+            return await calls.run(invocation, execution)
     await transaction.begin(awaits=calls.awaits)
     result: Result[Any] = await transaction.run(invocation, calls, execution)
-    if result.failed:
-        await transaction.roll_back()
     return result
 
 
@@ -329,8 +328,14 @@ async def seal_outcome(
         else:
             now = calls.store.now()
             sealed = await call.transaction.seal(record, result, now)
+    except TransactionEnded as error:
+        await end_operation(calls, call.invocation, record, Ending.COMMITTED)
+        return refuse(call, Indeterminate(record.id, str(error)), record)
+    except CommitRefused as error:
+        await end_operation(calls, call.invocation, record, Ending.RAISED)
+        return refuse(call, error, record)
     except StoreError as error:
-        if call.transaction is None:
+        if call.transaction is None or result.failed:
             execution.keep_sealing(result_text(result))
             call.ledger.heart.hear_of(execution)
         return refuse(call, unsealed(record, error), record)

@@ -176,9 +176,12 @@ class Session:
         transaction = await new_transaction(within, store, awaits=calls.awaits)
         try:
             call = Call(self, invocation, id, wait, transaction)
+            return await run_call(call, calls)
         except RefusedInputError as error:
             return refuse_inputs(invocation, error)
-        return await run_call(call, calls)
+        finally:
+            if transaction is not None:
+                transaction.release_claim()
 
     def get(self, id: str) -> Operation | None:  # noqa: A002 -- as users write it
         """Return where an operation stands; None if nobody has heard of it."""

@@ -477,11 +477,17 @@ def test_a_commit_that_the_database_refuses_is_no_success(store):
     with other_connection(store) as given:
         if not is_postgres(store):
             given.execute("pragma foreign_keys = on")
-        result = way.session.run(Charge(), id="a", within=given)
+        refused = way.session.run(Charge(), id="a", within=given)
         assert is_idle(given)
-    assert isinstance(result.cause, Indeterminate)
-    assert result.indeterminate
-    assert way.effects() == 0
+        assert way.effects() == 0
+        given.execute("insert into parent values (7)")
+        given.commit()
+        mended = way.session.run(Charge(), id="a", within=given)
+    assert "the database refused to commit the work" in refused.reason
+    assert isinstance(refused.cause, StoreError)
+    assert not refused.indeterminate
+    assert mended.value == 7
+    assert way.effects() == 1
 
 
 @on_each_server
@@ -504,12 +510,17 @@ def test_work_that_ends_the_transaction_by_itself_is_told_so(store, end):
 
 
 @on_each_server
+@pytest.mark.parametrize("begins_another", [False, True])
 @pytest.mark.parametrize("then", ["fail", "interrupt"])
-def test_r_001_20_what_work_has_committed_is_not_done_twice(store, then):
+def test_r_001_20_what_work_has_committed_is_not_done_twice(
+    store, then, begins_another
+):
     way = Way("sqlite" if not is_postgres(store) else "psycopg", store)
 
     def commit(task):
         connection().commit()
+        if begins_another:
+            connection().execute("delete from effect where number > 1")
         if then == "fail":
             task.fail("refused")
         interrupt()
@@ -553,7 +564,168 @@ def test_work_that_ends_the_transaction_and_begins_another_is_told_so(store):
     assert result.indeterminate
 
 
+@pytest.mark.parametrize("store", ["postgresql"], indirect=True)
+def test_a_connection_that_the_server_ends_before_a_halt_leaves_nothing(store):
+    way = Way("psycopg", store)
+
+    def lose(task):
+        process = connection().info.backend_pid
+        with other_connection(store) as other:
+            other.execute(f"select pg_terminate_backend({process})")
+        task.fail("refused")
+
+    result = way.run(way.charge(lose)())
+    assert isinstance(result.cause, StoreUnavailable)
+    assert way.effects() == 0
+
+
+@pytest.mark.parametrize("store", ["postgresql"], indirect=True)
+def test_work_that_hides_the_error_of_a_statement_has_failed(store):
+    """PostgreSQL refuses all further statements, and so the seal."""
+    way = Way("psycopg", store)
+
+    def hide(_task):
+        with suppress(Exception):
+            connection().execute("selec 1")
+        return 7
+
+    result = way.run(way.charge(hide)())
+    assert type(result.cause).__name__ == "InFailedSqlTransaction"
+    assert way.session.get("a").state is SEALED
+    assert way.effects() == 0
+
+
+# -- one operation inside of another, and beside it ------------------------------------
+
+
+@operation()
+class Inner(Task[str]):
+    def work(self):
+        try:
+            connection()
+        except LookupError:
+            return "no connection"
+        return "a connection"
+
+
+@pytest.mark.parametrize("store", ["postgresql"], indirect=True)
+def test_an_operation_inside_of_another_does_not_see_its_connection(store):
+    way = Way("psycopg", store)
+
+    def run_inner(_task):
+        seen.append(way.session.run(Inner(), id="inner").value)
+        seen.append(connection() is not None)
+        return 7
+
+    seen = []
+    assert way.run(way.charge(run_inner)()).success
+    assert seen == ["no connection", True]
+
+
+def test_an_operation_inside_of_one_that_holds_the_file_is_refused_at_once(tmp_path):
+    with new_store("file", tmp_path) as store:
+        way = Way("sqlite", store)
+
+        def run_inner(_task):
+            return way.session.run(Inner(), id="inner").value
+
+        result = way.run(way.charge(run_inner)())
+        assert isinstance(result.cause, StoreError)
+        assert "is locked until that operation ends" in result.reason
+        assert way.session.get("inner") is None
+
+
+@pytest.mark.parametrize("store", ["postgresql"], indirect=True)
+def test_two_operations_cannot_run_within_one_connection(store):
+    import psycopg
+
+    way = Way("async psycopg", store)
+
+    @operation()
+    class Slow(Task[int], name="operations.slow"):
+        async def work(self):
+            await connection().execute(INSERT)
+            reached.set()
+            await go_on.wait()
+            return 7
+
+    async def main():
+        async with await psycopg.AsyncConnection.connect(store.address) as given:
+            first = asyncio.create_task(
+                way.session.arun(Slow(), id="first", within=given)
+            )
+            await asyncio.wait_for(reached.wait(), PATIENCE)
+            with pytest.raises(StoreError, match="another operation runs within"):
+                await way.session.arun(Slow(), id="second", within=given)
+            go_on.set()
+            result = await first
+            again = await way.session.arun(Slow(), id="third", within=given)
+        return result, again
+
+    reached, go_on = asyncio.Event(), asyncio.Event()
+    assert [result.value for result in asyncio.run(main())] == [7, 7]
+    assert way.effects() == 2
+    assert way.session.get("second") is None
+
+
+@pytest.mark.parametrize("store", ["postgresql"], indirect=True)
+def test_a_transaction_that_somebody_has_begun_meanwhile_is_left_alone(store):
+    way = Way("psycopg", store)
+
+    def begin(point):
+        if point == "after commit":  # the operation was admitted
+            store.at = lambda _point: None
+            given.execute(INSERT)
+
+    with other_connection(store) as given:
+        store.at = begin
+        result = way.session.run(way.charge(lambda _task: 7)(), id="a", within=given)
+        assert isinstance(result.cause, StoreUnavailable)
+        assert "somebody else has begun one" in result.reason
+        given.commit()
+        assert way.effects() == 1
+        again = way.session.run(way.charge(lambda _task: 7)(), id="a", within=given)
+    assert again.value == 7
+    assert way.effects() == 2
+
+
+@pytest.mark.parametrize("store", ["postgresql"], indirect=True)
+def test_the_commit_of_the_user_wakes_those_who_wait(store):
+    def listen(_task):
+        other.execute(store.announcement.replace("notify", "listen"))
+        other.commit()  # whatever was announced before is not heard
+        return 7
+
+    way = Way("psycopg", store)
+    with other_connection(store) as other:
+        assert way.run(way.charge(listen)()).value == 7
+        assert [*other.notifies(timeout=PATIENCE, stop_after=1)]
+
+
 # -- connections that will not do ------------------------------------------------------
+
+
+@pytest.mark.parametrize("store", ["postgresql"], indirect=True)
+@pytest.mark.parametrize("level", ["REPEATABLE READ", "SERIALIZABLE"])
+def test_an_isolation_level_in_which_leases_collide_is_refused(session, store, level):
+    with other_connection(store) as given:
+        given.execute(
+            f"set session characteristics as transaction isolation level {level}"
+        )
+        given.commit()
+        with pytest.raises(StoreError, match=f"isolation level {level.lower()}"):
+            session.run(Charge(), id="a", within=given)
+        assert is_idle(given)
+    assert session.get("a") is None
+
+
+@on_each_server
+def test_a_connection_that_is_closed_is_refused(session, store, call):
+    with other_connection(store) as given:
+        given.close()
+        with pytest.raises(StoreError, match="given as within= cannot be used"):
+            call(session, Charge(), id="a", within=given)
+    assert session.get("a") is None
 
 
 class Charge(Task[int]):
