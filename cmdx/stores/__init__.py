@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from cmdx.stores.errors import StoreError, StoreUnavailable
+from cmdx.stores.errors import CommitUncertain, StoreError, StoreUnavailable
 from cmdx.stores.statements import Statements
 from cmdx.stores.store import Store, connect
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from cmdx.stores.sqlite import SqliteStore
 
 __all__ = [
+    "CommitUncertain",
     "PostgresStore",
     "SqliteStore",
     "Statements",

@@ -1,7 +1,7 @@
 """
-Callers: who waits for a unit, and how they are called when it is done.
+Callers: threads and coroutines that wait for a unit, and how they are woken.
 
-A thread waits at a bell, and can lead. A coroutine waits for a future of its event
+A thread waits for a lock, and can lead. A coroutine waits for a future of its event
 loop, which other threads have to be careful with.
 """
 
@@ -11,11 +11,11 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from cmdx import clock
-from cmdx.stores.background import ring
+from cmdx.stores.background import wake
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
     from threading import Lock
 
     from cmdx.stores.statements import Statements
@@ -24,19 +24,20 @@ V = TypeVar("V")
 
 
 class Caller(Generic[V]):
-    """Somebody who waits for a unit: a thread, which can lead."""
+    """A caller that waits for a unit: a thread, which can lead."""
 
     __slots__ = (
-        "bell",
         "clock",
         "error",
         "is_done",
         "is_gone",
+        "read_only",
         "relaxed",
         "runs",
         "sync",
         "unit",
         "value",
+        "wakeup",
     )
 
     value: V
@@ -46,13 +47,15 @@ class Caller(Generic[V]):
         unit: Callable[[Statements], V],
         sync: bool,  # noqa: FBT001 -- made for each transaction, and keywords cost
         relaxed: bool,  # noqa: FBT001
+        read_only: bool,  # noqa: FBT001
     ) -> None:
         self.unit = unit
         self.sync = sync
         self.relaxed = relaxed
+        self.read_only = read_only
         self.clock = clock.current.get()
-        self.bell: Lock | None = None
-        """Rung when it is done or may lead; who leads at once has none."""
+        self.wakeup: Lock | None = None
+        """Released when it is done or may lead; one that leads at once has none."""
         self.runs = 0
         """How often the unit was run; a run that is rolled back counts."""
         self.is_done = False
@@ -91,8 +94,9 @@ class AsyncCaller(Caller[V]):
         unit: Callable[[Statements], V],
         sync: bool,  # noqa: FBT001
         relaxed: bool,  # noqa: FBT001
+        read_only: bool,  # noqa: FBT001
     ) -> None:
-        super().__init__(unit, sync, relaxed)
+        super().__init__(unit, sync, relaxed, read_only)
         self.loop = running_loop()
         self.future: asyncio.Future[None] = self.loop.create_future()
         self.timer: asyncio.TimerHandle | None = None
@@ -103,12 +107,21 @@ class AsyncCaller(Caller[V]):
             self.future.set_result(None)
 
 
-def call_all(callers: Iterable[Caller[Any]]) -> None:
-    """Call those who wait for units that were in a group, done or not."""
+def affected_callers(
+    callers: Sequence[Caller[Any]], *, only_writers: bool
+) -> list[Caller[Any]]:
+    """Return those whose units cannot be run because their group could not begin."""
+    waiting = [caller for caller in callers if not caller.is_done]
+    writers = [caller for caller in waiting if not caller.read_only]
+    return writers if only_writers and writers else waiting
+
+
+def wake_callers(callers: Iterable[Caller[Any]]) -> None:
+    """Wake the callers of a group, whether their units are done or not."""
     loops: dict[asyncio.AbstractEventLoop, list[AsyncCaller[Any]]] = {}
     for caller in callers:
-        if caller.bell is not None:
-            ring(caller.bell)
+        if caller.wakeup is not None:
+            wake(caller.wakeup)
         elif isinstance(caller, AsyncCaller) and caller.is_done:
             loops.setdefault(caller.loop, []).append(caller)
     for loop, sleepers in loops.items():

@@ -1,20 +1,25 @@
 """
-Group commit: callers who arrive while a commit is under way go together in the next.
+Group commit: callers that arrive while a commit is under way go together in the next.
 
-1. a caller stands in line with its unit                ``transact``, ``atransact``
-2. who finds the right to lead takes the baton          ``_lead``
-3. the leader runs the units of the line, and commits   ``_commit``
-4. if one raises, all are rolled back and run alone     ``_commit_line``
-5. the units are done, or nothing of them is left       ``_settle``
-6. the baton is laid down, and the others are called    ``_pass_on``
+1. a caller adds its unit to the queue                    ``transact``, ``atransact``
+2. a caller that finds the leader slot free leads         ``_lead``
+3. the leader runs the units of the queue, and commits    ``_commit_group``
+4. if one raises, all are rolled back and run alone       ``_commit_callers``
+5. the units are done, or nothing of them is left         ``_finish_group``
+6. the write lock is released, and the others are woken   ``_wake_others``
 
 There is no thread for writing: a lone caller leads at once. Coroutines cannot lead,
-since leading blocks; when the first in line is one, a helper thread leads.
+since leading blocks; when the first in the queue is one, a helper thread leads.
+
+Units that only read do not wait until another connection releases the database. A
+caller with such a unit leads others of its kind only, and a leader that has to wait
+runs them meanwhile (``_serve_readers``).
 
 A leader may be interrupted at any instruction, by a signal for example. Callers leave
-the line only when they are done, so nothing has to be put back. Whether the commit
-happened is known from ``_evidence``, and the next leader settles what this one could
-not. Who waits looks every ``PATIENCE`` seconds whether anybody leads, and else leads.
+the queue only when they are done, so nothing has to be put back. Whether the commit
+happened is known from ``_evidence``, and the next leader finishes what this one could
+not. A caller that waits checks every ``LEADER_CHECK_AFTER`` seconds whether anybody
+leads, and else leads.
 """
 
 from __future__ import annotations
@@ -24,8 +29,8 @@ from threading import Lock, get_ident
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from cmdx import clock
-from cmdx.stores.background import Background, new_bell, ring
-from cmdx.stores.callers import AsyncCaller, Caller, call_all
+from cmdx.stores.background import Background, new_wakeup, wake
+from cmdx.stores.callers import AsyncCaller, Caller, affected_callers, wake_callers
 from cmdx.stores.database import Database
 from cmdx.stores.errors import CommitUncertain, StoreError, copy_of
 from cmdx.stores.watch import Watch
@@ -40,17 +45,19 @@ V = TypeVar("V")
 monotonic = clock.Clock.monotonic
 """Real time, whatever clock a caller uses."""
 
-PATIENCE = 0.1
-"""Seconds after which a waiting caller looks whether the leader was lost."""
+LEADER_CHECK_AFTER = 0.1
+"""Seconds after which a waiting caller checks whether the leader was lost."""
 
-MOST = 500
+MOST_UNITS = 500
 """How many units go into one transaction."""
 
-SHORT = 0.000_05
+QUICK_COMMIT = 0.000_05
 """A commit that takes less time than this, in seconds, is not worth any waiting."""
 
-LONG = 0.002
-"""The longest time that a leader waits for others to come, in seconds."""
+LONGEST_WAIT = 0.002
+"""The longest time that a leader waits for more callers, in seconds."""
+
+NESTED_CURE = "Give the inner function the statements of the unit instead"
 
 
 class Commits(Watch, Database):
@@ -62,26 +69,29 @@ class Commits(Watch, Database):
         """Called at named points; tests replace it, to die or to switch there."""
         self._written = 0
         """How many commits of this store have changed something."""
-        self._has_news = False
-        """Whether the last of them is still to be announced."""
-        self._helper = Background(self._help, "cmdx store: helper")
+        self._must_wake_waiters = False
+        """Whether those that wait for a commit do not know of the last one."""
+        self._helper = Background(self._lead_for_coroutines, "cmdx store: helper")
         self._forget_callers()
 
     def _forget_callers(self) -> None:
-        """Begin without callers: a forked child has none of their threads."""
-        self._line: deque[Caller[Any]] = deque()
-        self._right: list[None] = [None]
-        """Empty while somebody leads; who takes the item out may lead."""
-        self._baton = Lock()
-        self._leader = 0
+        """Start without callers: a forked child has none of their threads."""
+        self._queue: deque[Caller[Any]] = deque()
+        self._leader_slot: list[None] = [None]
+        """Empty while somebody leads; a caller that takes the item out may lead."""
+        self._write_lock = Lock()
+        """Held by the leader, and by whatever else uses the connection."""
+        self._leading_thread = 0
+        self._catches: type[BaseException] = Exception
+        """What a unit may raise without ending the leader."""
         self._group: Sequence[Caller[Any]] = ()
         self._evidence: list[Any] = []
         self._has_begun = False
-        self._company = 0
-        """How many went together last time, or stood in line then."""
-        self._duration = 0.0
-        """The seconds that this took."""
-        self._gathered = new_bell()
+        self._expected_callers = 0
+        """How many went together last time, or were in the queue then."""
+        self._group_seconds = 0.0
+        """How long that took."""
+        self._enough_callers = new_wakeup()
         self._helper.forget()
 
     # -- what callers do ----------------------------------------------------------
@@ -92,6 +102,7 @@ class Commits(Watch, Database):
         *,
         sync: bool = False,
         relaxed: bool = False,
+        read_only: bool = False,
     ) -> V:
         """
         Run a unit inside a transaction, and return its value once that is committed.
@@ -102,19 +113,21 @@ class Commits(Watch, Database):
             sync: Whether the commit must survive a power cut. SQLite writes through to
                 the disk then; PostgreSQL does so anyway, if it is configured to.
             relaxed: Whether a crash of a PostgreSQL server may lose the commit.
+            read_only: Whether the unit only reads. On SQLite it does not wait then
+                until another connection has ended its write transaction.
         """
         self.at("before begin")
-        caller = Caller(unit, sync, relaxed)
+        caller = Caller(unit, sync, relaxed, read_only)
         try:
-            self._stand_in_line(caller)
-            if self._right and self._claim():
+            self._enqueue(caller)
+            if self._leader_slot and self._try_to_lead():
                 self._lead(caller)
             if not caller.is_done:
-                self._ride(caller)
+                self._wait_or_lead(caller)
         except BaseException:
             caller.is_gone = True
-            self._reclaim()
-            self._pass_on(())
+            self._free_lost_slot()
+            self._wake_others(())
             raise
         value = caller.answer()
         self.at("after commit")
@@ -126,6 +139,7 @@ class Commits(Watch, Database):
         *,
         sync: bool = False,
         relaxed: bool = False,
+        read_only: bool = False,
     ) -> V:
         """
         Do what ``transact`` does without blocking the event loop.
@@ -137,13 +151,14 @@ class Commits(Watch, Database):
             unit: As for ``transact``.
             sync: As for ``transact``.
             relaxed: As for ``transact``.
+            read_only: As for ``transact``.
         """
         clock.require_asyncio("atransact()")
         self.at("before begin")
-        caller = AsyncCaller(unit, sync, relaxed)
+        caller = AsyncCaller(unit, sync, relaxed, read_only)
         try:
-            self._stand_in_line(caller)
-            self._attend(caller)
+            self._enqueue(caller)
+            self._poll_until_done(caller)
             await caller.future
         except BaseException:
             caller.is_gone = True
@@ -155,58 +170,57 @@ class Commits(Watch, Database):
         self.at("after commit")
         return value
 
-    def _stand_in_line(self, caller: Caller[Any]) -> None:
-        """Stand in line, and tell a leader who waits for company."""
-        self._line.append(caller)
-        if self._company > 1 and len(self._line) >= self._company:
-            ring(self._gathered)
+    def _enqueue(self, caller: Caller[Any]) -> None:
+        """Join the queue, and wake a leader that waits for more callers."""
+        self._queue.append(caller)
+        if self._expected_callers > 1 and len(self._queue) >= self._expected_callers:
+            wake(self._enough_callers)
 
-    def _claim(self) -> bool:
-        """Take the right to lead, if nobody has it."""
+    def _try_to_lead(self) -> bool:
+        """Take the leader slot, if nobody has it."""
         try:
-            self._right.pop()
+            self._leader_slot.pop()
         except IndexError:
             return False
         return True
 
-    def _ride(self, caller: Caller[Any]) -> None:
+    def _wait_or_lead(self, caller: Caller[Any]) -> None:
         """Wait until another leader has run the unit, or lead."""
-        bell = caller.bell = new_bell()
+        wakeup = caller.wakeup = new_wakeup()
         while not caller.is_done:
-            if self._claim():
+            if self._try_to_lead():
                 self._lead(caller)
-            elif not bell.acquire(timeout=PATIENCE):
-                self._refuse_nesting()
-                self._reclaim()
+            elif not wakeup.acquire(timeout=LEADER_CHECK_AFTER):
+                self._refuse_inside_unit("transact()", NESTED_CURE)
+                self._free_lost_slot()
 
-    def _refuse_nesting(self) -> None:
-        """Raise if this very thread leads, that is, if a unit called ``transact``."""
-        if self._leader == get_ident() and self._baton.locked():
-            raise StoreError(
-                "a unit called transact() of its own store",
-                "Give the inner function the statements of the unit instead",
-            )
+    def _refuse_inside_unit(self, call: str, cure: str) -> None:
+        """Raise if this very thread leads, that is, if a unit has made this call."""
+        if self._leading_thread == get_ident() and self._write_lock.locked():
+            raise StoreError(f"a unit called {call} of its own store", cure)
 
-    def _reclaim(self) -> None:
-        """Put the right to lead back if who had it was interrupted before leading."""
-        if not self._baton.locked():
-            self._right = [None]
+    def _free_lost_slot(self) -> None:
+        """Free the leader slot if its owner was interrupted before leading."""
+        if not self._write_lock.locked():
+            self._leader_slot = [None]
 
-    def _attend(self, caller: AsyncCaller[Any]) -> None:
-        """Have a helper lead if nobody does, and look again after a while."""
+    def _poll_until_done(self, caller: AsyncCaller[Any]) -> None:
+        """Have the helper lead if nobody does, and check again after a while."""
         if caller.is_done:
             caller.wake()
             return
-        self._reclaim()
-        if self._right:
+        self._free_lost_slot()
+        if self._leader_slot:
             self._helper.call()
-        caller.timer = caller.loop.call_later(PATIENCE, self._attend, caller)
+        caller.timer = caller.loop.call_later(
+            LEADER_CHECK_AFTER, self._poll_until_done, caller
+        )
 
     # -- what a leader does -------------------------------------------------------
 
-    def _help(self) -> None:
+    def _lead_for_coroutines(self) -> None:
         """Lead instead of a coroutine; what a unit raises is always the unit's here."""
-        if self._line and self._claim():
+        if self._queue and self._try_to_lead():
             self._lead(None, BaseException)
 
     def _lead(
@@ -214,95 +228,104 @@ class Commits(Watch, Database):
         caller: Caller[Any] | None,
         catches: type[BaseException] = Exception,
     ) -> None:
-        """Take the baton, commit what stands in line, and pass the baton on."""
+        """Take the write lock, commit what is in the queue, and wake the others."""
         callers: Sequence[Caller[Any]] = ()
         try:
             # By ``with`` alone: no signal is handled between taking the lock and the
             # block, nor between the block and releasing it.
-            with self._baton:
-                self._leader = get_ident()
+            with self._write_lock:
+                self._leading_thread = get_ident()
+                self._catches = catches
                 try:
                     if self._group:
-                        self._settle()
-                    callers = self._next_callers()
+                        self._finish_group()
+                    callers = self._next_callers(caller)
                     if callers:
-                        self._commit_line(callers, catches)
+                        self._commit_callers(callers)
                 except BaseException:
                     if caller is not None:
                         caller.is_gone = True
                     raise
                 finally:
                     if self._group:
-                        self._settle()
-                    self._leave_line()
-                    self._leader = 0
-                    self._right = [None]
+                        self._finish_group()
+                    self._drop_finished()
+                    self._leading_thread = 0
+                    self._leader_slot = [None]
         finally:
             is_alone = len(callers) == 1 and callers[0] is caller
-            self._pass_on(() if is_alone else callers)
-        self._tidy()
+            self._wake_others(() if is_alone else callers)
+        self._checkpoint_if_due()
 
-    def _next_callers(self) -> Sequence[Caller[Any]]:
-        """Return who is served next, without those who have gone."""
-        line = self._line
-        if line and self._company > 1:
-            self._gather()
-        if len(line) == 1 and line[0].is_waiting:
-            return (line[0],)
-        return [caller for caller in line.copy() if caller.is_waiting][:MOST]
+    def _next_callers(self, leader: Caller[Any] | None) -> Sequence[Caller[Any]]:
+        """Return the callers to be served next, without those that have gone."""
+        queue = self._queue
+        if queue and self._expected_callers > 1:
+            self._wait_for_more()
+        if len(queue) == 1 and queue[0].is_waiting:
+            return (queue[0],)
+        only_readers = leader is not None and leader.read_only
+        return self._waiting_callers(only_readers=only_readers)
 
-    def _gather(self) -> None:
+    def _waiting_callers(self, *, only_readers: bool) -> list[Caller[Any]]:
+        """Return the first callers of the queue whose units are to be run."""
+        return [
+            caller
+            for caller in self._queue.copy()
+            if caller.is_waiting and (caller.read_only or not only_readers)
+        ][:MOST_UNITS]
+
+    def _wait_for_more(self) -> None:
         """
-        Wait for those who went together last time.
+        Wait for those that went together last time.
 
         Threads that are busy with the store are about to come again. A commit costs
         more than waiting for them, if that takes less time than the last commit.
         """
-        if self._duration < SHORT:
+        if self._group_seconds < QUICK_COMMIT:
             return
-        end = monotonic() + min(self._duration, LONG)
-        while len(self._line) < self._company:
+        end = monotonic() + min(self._group_seconds, LONGEST_WAIT)
+        while len(self._queue) < self._expected_callers:
             seconds = end - monotonic()
-            if seconds <= 0 or not self._gathered.acquire(timeout=seconds):
+            if seconds <= 0 or not self._enough_callers.acquire(timeout=seconds):
                 return
 
-    def _commit_line(
-        self, callers: Sequence[Caller[Any]], catches: type[BaseException]
-    ) -> None:
+    def _commit_callers(self, callers: Sequence[Caller[Any]]) -> None:
         """Commit all units together, or each alone if that fails."""
         began = monotonic()
-        self._try(callers, catches)
+        self._try_group(callers)
         for caller in callers:
             while not caller.is_done:
-                self._try((caller,), catches)
-        self._company = max(len(self._line), self._company // 2)
-        self._duration = monotonic() - began
+                self._try_group((caller,))
+        self._expected_callers = max(len(self._queue), self._expected_callers // 2)
+        self._group_seconds = monotonic() - began
 
-    def _try(
-        self, callers: Sequence[Caller[Any]], catches: type[BaseException]
-    ) -> None:
-        """Commit units together; roll back and decide who is to blame if that fails."""
+    def _try_group(self, callers: Sequence[Caller[Any]]) -> None:
+        """Commit units together; if that fails, roll back and decide what to do."""
         try:
-            self._commit(callers)
-        except catches as error:
-            self._blame(callers, error)
+            self._commit_group(callers)
+        except self._catches as error:
+            self._handle_failure(callers, error)
         else:
-            self._settle()
+            self._finish_group()
 
-    def _commit(self, callers: Sequence[Caller[Any]]) -> None:
+    def _commit_group(self, callers: Sequence[Caller[Any]]) -> None:
         """Run units inside one transaction."""
         self._evidence.clear()
         self._has_begun = False
         self._group = callers
         if len(callers) == 1:
-            sync, relaxed = callers[0].sync, callers[0].relaxed
+            one = callers[0]
+            statements = self._begin(one.sync, one.relaxed, one.read_only)
         else:
-            sync = any(caller.sync for caller in callers)
-            relaxed = all(caller.relaxed for caller in callers)
-        statements = self._begin(sync, relaxed)
+            statements = self._begin(
+                any(caller.sync for caller in callers),
+                all(caller.relaxed for caller in callers),
+                all(caller.read_only for caller in callers),
+            )
         self._has_begun = True
         for caller in callers:
-            if caller.is_gone and not caller.runs:
+            if caller.is_done or (caller.is_gone and not caller.runs):
                 continue
             caller.runs += 1
             statements.now = caller.clock.time() + self._offset
@@ -310,19 +333,34 @@ class Commits(Watch, Database):
         self.at("before commit")
         self._end(self._evidence)
 
-    def _blame(self, callers: Sequence[Caller[Any]], error: BaseException) -> None:
-        """Roll back, and tell the error to those who are not tried again."""
-        self._settle()
+    def _serve_readers(self) -> None:
+        """Run the units that only read while their leader waits for the database."""
+        readers = self._waiting_callers(only_readers=True)
+        if not readers:
+            return
+        waiting = self._group
+        self._commit_callers(readers)
+        self._evidence.clear()
+        self._has_begun = False
+        self._group = waiting
+        wake_callers(readers)
+
+    def _handle_failure(
+        self, callers: Sequence[Caller[Any]], error: BaseException
+    ) -> None:
+        """Roll back, and give the error to those that are not tried again."""
+        self._finish_group()
         explained = self._explain(error)
         if not self._has_begun:
-            for caller in callers:
+            only_writers = self._affects_only_writers(error)
+            for caller in affected_callers(callers, only_writers=only_writers):
                 caller.fail(copy_of(explained))
             return
         most = self._most_runs(error)
         if len(callers) == 1 and callers[0].runs >= most and not callers[0].is_done:
             callers[0].fail(explained)
 
-    def _settle(self) -> None:
+    def _finish_group(self) -> None:
         """Have the units be done if they were committed, and else leave nothing."""
         outcome = self._outcome(self._evidence)
         if outcome:
@@ -336,17 +374,17 @@ class Commits(Watch, Database):
             self._rollback()
         self._group = ()
 
-    def _leave_line(self) -> None:
-        """Have those leave the line who are done, or gone."""
-        line = self._line
-        while line and not line[0].is_waiting:
-            line.popleft()
+    def _drop_finished(self) -> None:
+        """Remove callers from the queue that are done, or gone."""
+        queue = self._queue
+        while queue and (queue[0].is_done or queue[0].is_gone):
+            queue.popleft()
 
     def _note_commit(self) -> None:
         """Take note that a transaction was committed."""
         if self._has_written():
             self._written += 1
-            self._has_news = True
+            self._must_wake_waiters = True
 
     def _uncertain(self) -> CommitUncertain:
         """Return the error for a commit of which nobody can know."""
@@ -356,26 +394,26 @@ class Commits(Watch, Database):
             "Look whether it has before you try again",
         )
 
-    def _pass_on(self, callers: Sequence[Caller[Any]]) -> None:
-        """Call the next leader, and those whose units are done."""
-        if self._line:
-            self._call_next()
+    def _wake_others(self, callers: Sequence[Caller[Any]]) -> None:
+        """Wake the next leader, and those whose units are done."""
+        if self._queue:
+            self._wake_next_leader()
         if callers:
-            call_all(callers)
-        if self._has_news:
-            self._has_news = False
+            wake_callers(callers)
+        if self._must_wake_waiters:
+            self._must_wake_waiters = False
             if self._waiters:
-                self._announce()
+                self._wake_waiters()
 
-    def _call_next(self) -> None:
-        """Call the first in line, to lead."""
-        for caller in self._line.copy():
+    def _wake_next_leader(self) -> None:
+        """Wake the first in the queue, to lead."""
+        for caller in self._queue.copy():
             if not caller.is_waiting:
                 continue
             if isinstance(caller, AsyncCaller):
                 self._helper.call()
-            elif caller.bell is not None:  # else it is about to lead
-                ring(caller.bell)
+            elif caller.wakeup is not None:  # else it is about to lead
+                wake(caller.wakeup)
             return
 
 

@@ -1,8 +1,8 @@
 """
-A connection of the user's to the database of a store.
+The user's connection to the database of a store.
 
 It is recognised by its type, without importing a driver, and by the id of the store in
-``cmdx_schema``. What is written through it belongs to the transaction of the user.
+``cmdx_schema``. What is written through it belongs to the user's transaction.
 
 The methods are coroutines, because those of an asynchronous connection have to be
 awaited. Those of the others never suspend.
@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol
 
 from cmdx.clock import Clock
+from cmdx.stores.busy import BusyWait
 from cmdx.stores.errors import StoreError
 from cmdx.stores.statements import TOKENS, sqlite_query
 from cmdx.stores.store import MEMORY
@@ -24,12 +25,8 @@ if TYPE_CHECKING:
     from cmdx.stores.store import Store
 
 
-BUSY_PAUSE = 0.005
-"""Seconds between two tries to begin a transaction in an event loop."""
-
-
 class UserConnection(Protocol):
-    """What the rooms do with a connection of the user's."""
+    """What other packages do with the user's connection."""
 
     dialect: str
     is_async: bool
@@ -85,7 +82,7 @@ class UserSqlite:
         if not awaits:
             await self.execute("begin immediate")
             return
-        # Who holds the file may need the event loop to go on.
+        # Whatever holds the file may need the event loop to go on.
         ((patience,),) = await self.execute("pragma busy_timeout")
         await self.execute("pragma busy_timeout = 0")
         try:
@@ -94,16 +91,15 @@ class UserSqlite:
             await self.execute(f"pragma busy_timeout = {patience}")
 
     async def _begin_patiently(self, seconds: float) -> None:
-        end = Clock.monotonic() + seconds
+        wait = BusyWait(seconds)
         while True:
             try:
                 await self.execute("begin immediate")
             except sqlite_errors() as error:
-                if not is_busy(error) or Clock.monotonic() >= end:
-                    raise
+                pause = wait.pause_after(error)
             else:
                 return
-            await Clock().asleep(BUSY_PAUSE)
+            await Clock().asleep(pause)
 
     async def execute(self, sql: str, /, **values: Value) -> list[Row]:
         """Run one statement and return its rows as plain tuples."""
@@ -187,7 +183,7 @@ def is_async_connection(connection: object) -> bool:
 
 
 async def user_connection(connection: object, store: Store) -> UserConnection:
-    """Return the connection of the user's; refuse one to another database."""
+    """Return the user's connection; refuse one to another database."""
     found = known_connection(connection)
     if found is None:
         message = (
@@ -232,15 +228,10 @@ def is_missing_table(error: Exception) -> bool:
 
 
 def sqlite_errors() -> type[Exception]:
-    """Return what ``sqlite3`` raises; who has a connection has imported it."""
+    """Return what ``sqlite3`` raises; it is imported where there is a connection."""
     import sqlite3
 
     return sqlite3.OperationalError
-
-
-def is_busy(error: Any) -> bool:
-    """Tell whether another connection holds a lock on the file."""
-    return str(error.sqlite_errorname).startswith("SQLITE_BUSY")
 
 
 async def store_id_of(connection: UserConnection) -> str | None:

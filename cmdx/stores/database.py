@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from cmdx.stores.statements import Statements
 
+LOCK_TIMEOUT = 5.0
+"""How long a transaction waits for a lock of another connection, in seconds."""
+
 
 class Database(ABC):
     """What a store asks of its database, for one transaction at a time."""
@@ -19,7 +22,13 @@ class Database(ABC):
     """How much the clock of the database is ahead, in seconds."""
 
     @abstractmethod
-    def _begin(self, sync: bool, relaxed: bool, /) -> Statements:  # noqa: FBT001
+    def _begin(
+        self,
+        sync: bool,  # noqa: FBT001 -- called for each transaction, and keywords cost
+        relaxed: bool,  # noqa: FBT001
+        read_only: bool,  # noqa: FBT001
+        /,
+    ) -> Statements:
         """Begin a transaction, reconnecting if need be."""
 
     @abstractmethod
@@ -47,9 +56,13 @@ class Database(ABC):
     def _explain(self, error: BaseException) -> BaseException:
         """Return a ``StoreError`` for an error of the driver; others as they are."""
 
+    def _affects_only_writers(self, _error: BaseException) -> bool:
+        """Tell whether a transaction that only reads could begin despite this error."""
+        return False
+
     def _most_runs(self, _error: BaseException) -> int:
         """Return how often a unit may be run in all, if it fails by this error."""
         return 1
 
-    def _tidy(self) -> None:  # noqa: B027 -- not every database needs it
-        """Do now and then what callers need not wait for."""
+    def _checkpoint_if_due(self) -> None:  # noqa: B027 -- not every database needs it
+        """Shorten the log now and then, when no caller waits for it."""

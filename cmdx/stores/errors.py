@@ -3,6 +3,7 @@ What goes wrong with stores.
 
     StoreError                  the store cannot be used, or a statement is wrong
     └── StoreUnavailable        not now: locked, full, not reachable
+        └── CommitUncertain     the connection was lost during the commit
 
 Each message has a sentence with the cause, which names the file or the database, and
 one with the cure. The error of the driver is its ``__cause__``.
@@ -30,7 +31,7 @@ class StoreError(CmdxError):
         return type(self), (self.cause, self.cure), {**vars(self)}
 
 
-class StoreUnavailable(StoreError):  # noqa: N818 -- named in the contract
+class StoreUnavailable(StoreError):  # noqa: N818 -- a public name
     """A store cannot be used now, but may be later."""
 
     retryable = True
@@ -41,7 +42,11 @@ class StoreUnavailable(StoreError):  # noqa: N818 -- named in the contract
 
 
 class CommitUncertain(StoreUnavailable):
-    """The connection was lost while the server was committing."""
+    """
+    The connection was lost during the commit, which may or may not have happened.
+
+    A unit that is tried again may be done twice, unless it checks what is stored.
+    """
 
     is_uncertain = True
 
@@ -71,7 +76,7 @@ SQLITE_ERRORS: dict[str, tuple[type[StoreError], str, str]] = {
     "SQLITE_IOERR": (
         StoreUnavailable,
         "{name} could not be read or written",
-        "Look at the disk, and try again",
+        "Check the disk, and try again",
     ),
     "SQLITE_READONLY": (
         StoreError,
@@ -91,7 +96,7 @@ SQLITE_ERRORS: dict[str, tuple[type[StoreError], str, str]] = {
     "SQLITE_CANTOPEN": (
         StoreError,
         "{name} cannot be opened",
-        "Look whether it is a file that this user may read and write",
+        "Check whether it is a file that this user may read and write",
     ),
 }
 """Errors by the first two words of their names."""
@@ -205,7 +210,7 @@ def sqlstate_of(error: BaseException) -> str:
         return str(code)
     if "OperationalError" not in {kind.__name__ for kind in type(error).__mro__}:
         return ""
-    # Who is refused when connecting gets a text only.
+    # A refused connection has only a text.
     return next((known for known, text in REFUSALS if text.search(str(error))), "08000")
 
 

@@ -6,27 +6,32 @@ Listening on PostgreSQL: a connection that notices the commits of others.
    shows there, in whatever database of the server, and also behind a pooler, where
    notifications do not come through.
 
-The first time it is asked there is news in any case, because nobody listened before.
+When it starts to listen there may be news, because nobody has listened before. It
+cannot tell whose transactions have ended, so it may report one that changes nothing.
+
+A connection that listens must be read: the server keeps notifications for all sessions
+until the slowest one has read them. So it is closed when nobody waits any more.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import psycopg
 
 from cmdx import clock
 
-PERIOD = 1.0
-"""Seconds between two looks at the transactions that have ended."""
+SNAPSHOT_INTERVAL = 1.0
+"""Seconds between two questions which transactions have ended."""
 
-SLICE = 0.1
-"""Seconds that it listens before it looks whether anything else is to be done."""
+LISTEN_SECONDS = 0.1
+"""How long it listens before it checks whether anything else is to be done."""
 
-REAL = clock.Clock()
+REAL_CLOCK = clock.Clock()
 
 
-class Ear:
+class Listener:
     """
     A connection that listens; one thread uses it at a time.
 
@@ -42,7 +47,12 @@ class Ear:
         self._ended = ""
         self._asked_at = 0.0
 
-    def hear(self, own: int) -> bool:
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a connection that listens."""
+        return self._connection is not None
+
+    def poll(self, own: int) -> bool:
         """
         Listen for a moment, and tell whether somebody else may have committed.
 
@@ -51,12 +61,12 @@ class Ear:
         """
         connection = self._connection
         if connection is None:
-            self._ended = self._connect()
-            return True
-        notices = list(connection.notifies(timeout=SLICE, stop_after=1))
+            before, self._ended = self._ended, self._connect()
+            return self._ended != before
+        notices = list(connection.notifies(timeout=LISTEN_SECONDS, stop_after=1))
         if any(notice.pid != own for notice in notices):
             return True
-        if REAL.monotonic() < self._asked_at + PERIOD:
+        if REAL_CLOCK.monotonic() < self._asked_at + SNAPSHOT_INTERVAL:
             return False
         before, self._ended = self._ended, self._ask(connection)
         return self._ended != before
@@ -66,6 +76,12 @@ class Ear:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
+
+    def drop(self) -> None:
+        """Close a connection that has failed; the next may be to another server."""
+        self._ended = ""
+        with suppress(psycopg.Error):
+            self.close()
 
     def _connect(self) -> str:
         """Open the connection; return which transactions have ended."""
@@ -81,6 +97,6 @@ class Ear:
 
     def _ask(self, connection: psycopg.Connection[Any]) -> str:
         """Return which transactions of the server have ended."""
-        self._asked_at = REAL.monotonic()
+        self._asked_at = REAL_CLOCK.monotonic()
         cursor = connection.execute("select cast(txid_current_snapshot() as text)")
         return str(cursor.fetchall()[0][0])

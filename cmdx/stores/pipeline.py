@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 
     from cmdx.stores.statements import Row, Value
 
+WRITES = (b"INSERT", b"UPDATE", b"DELETE", b"MERGE")
+"""How the answers begin that tell how many rows were changed."""
+
 FAILED = (pq.ExecStatus.FATAL_ERROR, pq.ExecStatus.BAD_RESPONSE)
 ONCE: tuple[tuple[()], ...] = ((),)
 """For ``starmap``: one call without arguments."""
@@ -65,6 +68,8 @@ class PostgresStatements(Statements):
         self._pgconn.enter_pipeline_mode()
         self._is_readable = readability_of(self._pgconn.socket)
         self._prepares = prepares
+        self.lock_timeout = 0.0
+        """Seconds to wait for a lock of others; 0 if the server has its own limit."""
         self._prepared: dict[tuple[bytes, tuple[int, ...]], bytes] = {}
         self._names = 0
         self._start()
@@ -98,18 +103,18 @@ class PostgresStatements(Statements):
     # -- one transaction ----------------------------------------------------------
 
     def _start(self) -> None:
-        """Begin to count anew; all earlier answers were read."""
+        """Start to count; all earlier answers were read."""
         self._sent = 0
         """How many statements were sent, the commit aside."""
         self._checked = 0
-        """How many of their answers were looked at."""
+        """How many of their answers were checked."""
         self._synced: list[None] = []
         self._answers: list[PGresult | None] = []
         """Per statement its answer and None, and in the end the answer to the sync."""
-        self._news: list[tuple[bytes, tuple[int, ...]]] = []
+        self._newly_prepared: list[tuple[bytes, tuple[int, ...]]] = []
         """What was prepared in this transaction."""
         self.written = 0
-        """How many rows were changed, as far as the answers were read."""
+        """How many changes there were, as far as the answers were read."""
         self.may_have_written = False
         self.has_surely_written = False
 
@@ -117,6 +122,9 @@ class PostgresStatements(Statements):
         """Begin a transaction, of which a crash of the server may lose the commit."""
         self._start()
         self.send(b"begin isolation level read committed")
+        if self.lock_timeout:  # per transaction, as a pooler keeps no settings
+            milliseconds = max(1, round(self.lock_timeout * 1000))
+            self.send(b"set local lock_timeout = %d" % milliseconds)
         if relaxed:
             self.send(b"set local synchronous_commit = off")
 
@@ -151,7 +159,7 @@ class PostgresStatements(Statements):
 
     def roll_back(self) -> None:
         """Leave the transaction; the connection is lost if this raises."""
-        for key in self._news:
+        for key in self._newly_prepared:
             self._prepared.pop(key, None)
         if self._sent:
             self._finish(patience=0.5)
@@ -183,9 +191,9 @@ class PostgresStatements(Statements):
         transformer = self._transformer
         dumped = transformer.dump_sequence(given, [PyFormat.TEXT] * len(given))
         self._dispatch(query.text, dumped, transformer.types or ())
-        if not query.returns_rows:
-            self.may_have_written = True
-            self.has_surely_written |= query.always_writes
+        self.written += query.writes_unseen
+        self.has_surely_written |= query.always_writes
+        self.may_have_written |= not query.returns_rows
 
     def _dispatch(
         self, text: bytes, values: Sequence[Any], types: tuple[int, ...]
@@ -206,7 +214,7 @@ class PostgresStatements(Statements):
         self._pgconn.send_prepare(name, text, types)
         self._sent += 1
         self._prepared[text, types] = name
-        self._news.append((text, types))
+        self._newly_prepared.append((text, types))
         return name
 
     # -- reading ------------------------------------------------------------------
@@ -255,13 +263,13 @@ class PostgresStatements(Statements):
                 raise OperationalError("the server does not answer")
 
     def check(self) -> None:
-        """Raise the first error among the answers that nobody has looked at."""
+        """Raise the first error among the answers that were not checked yet."""
         while 2 * self._checked < min(2 * self._sent, len(self._answers)):
             answer = self._answer(self._checked)
             self._checked += 1
             if answer.status in FAILED:
                 raise error_from_result(answer)
-            if answer.nfields == 0:
+            if (answer.command_status or b"").startswith(WRITES):
                 self.written += answer.command_tuples or 0
 
 

@@ -1,5 +1,5 @@
 """
-PostgreSQL, by psycopg 3: one connection that writes, and one that listens.
+PostgreSQL, with psycopg 3: one connection that writes, and one that listens.
 
 - Several processes write at the same time. A unit that loads rows in order to change
   them says ``for update``; one that the server refuses because of another process is
@@ -9,13 +9,14 @@ PostgreSQL, by psycopg 3: one connection that writes, and one that listens.
 - Commits are announced by ``notify``, at most every 5 ms: the server commits those
   that notify one after the other. A commit that was not announced is announced by the
   next one, or after 5 ms by a thread.
-- Who waits is called by such a notification, or within a second without one.
+- A caller that waits is woken by such a notification, or within a second without one.
 - Tables are where the ``search_path`` of the address says.
 """
 
 from __future__ import annotations
 
 import atexit
+import re
 from contextlib import suppress
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -24,14 +25,15 @@ from weakref import WeakSet
 from cmdx import clock
 from cmdx.stores import schema
 from cmdx.stores.background import Background
+from cmdx.stores.database import LOCK_TIMEOUT
 from cmdx.stores.errors import StoreError, postgres_error
-from cmdx.stores.store import Store
+from cmdx.stores.store import Store, with_lower_scheme
 
 try:
     import psycopg
     from psycopg import conninfo, errors, pq
 
-    from cmdx.stores.listening import PERIOD, Ear
+    from cmdx.stores.listening import SNAPSHOT_INTERVAL, Listener
     from cmdx.stores.pipeline import PostgresStatements
 except ImportError as error:
     raise StoreError(
@@ -42,20 +44,21 @@ except ImportError as error:
 if TYPE_CHECKING:
     from cmdx.stores.statements import Statements
 
-REAL = clock.Clock()
+REAL_CLOCK = clock.Clock()
 
-PACE = 0.005
+NOTIFY_INTERVAL = 0.005
 """The shortest time between two notifications, in seconds."""
 
-IDLE = 1.0
-"""Seconds after which a connection is asked whether it is still there."""
+IDLE_CHECK_AFTER = 1.0
+"""Seconds without use after which a connection is tested before a unit runs."""
 
-MINUTE = 60.0
+CLOCK_CHECK_AFTER = 60.0
+"""Seconds after which the clock of the server is read again."""
 
-LOCK = 0x636D6478
+MIGRATION_LOCK = 0x636D6478
 """The advisory lock of migrations: "cmdx"."""
 
-DEFAULTS = {
+ADDRESS_DEFAULTS = {
     "connect_timeout": "10",
     "tcp_user_timeout": "30000",
     "fallback_application_name": "cmdx",
@@ -69,7 +72,7 @@ CONFLICTS = (
 )
 """What another process may cause; a unit that is run again sees what that has done."""
 
-POOLED = (errors.InvalidSqlStatementName, errors.DuplicatePreparedStatement)
+POOLER_ERRORS = (errors.InvalidSqlStatementName, errors.DuplicatePreparedStatement)
 """What shows that a pooler hands out connections that do not know our statements."""
 
 
@@ -86,27 +89,27 @@ class PostgresStore(Store):
     def __init__(self, dsn: str, *, migrate: bool = False) -> None:
         require_usable_libpq()
         super().__init__()
-        self._dsn, self.name = complete(dsn)
+        self._dsn, self.name = complete_address(dsn)
         self._migrates = migrate
         self._prepares = True
         self._connection: psycopg.Connection[Any] | None = None
         self._statements: PostgresStatements | None = None
-        self._used_at = self._measured_at = REAL.monotonic()
-        self._notified_at = -MINUTE
+        self._used_at = self._measured_at = REAL_CLOCK.monotonic()
+        self._notified_at = float("-inf")
         self._notifies = False
         """Whether the transaction under way announces itself."""
-        self._owes = False
+        self._announcement_pending = False
         """Whether a commit is still to be announced."""
-        self._announcer = Background(self._notify_late, "cmdx store: announcer")
+        self._announcer = Background(self._notify_when_due, "cmdx store: announcer")
         self._noticed = 0
         """How often a commit of others was noticed."""
-        self._listening = Lock()
+        self._listener_lock = Lock()
         self._open()
-        self._ear = Ear(self._dsn, self._channel)
+        self._listener = Listener(self._dsn, self._channel)
         _stores.add(self)
 
     def version(self) -> int:
-        """Return a number that is another one after each commit by anybody."""
+        """Return a number that is another one after each commit that was noticed."""
         self._require_open()
         return self._written + self._noticed
 
@@ -120,6 +123,7 @@ class PostgresStore(Store):
             statements.begin(relaxed=False)
             self._migrate(statements)
             self._measure(statements)
+            limit_lock_waits(statements)
             statements.commit([])
             statements.require_success()
         except BaseException:
@@ -141,7 +145,7 @@ class PostgresStore(Store):
                 "Run `python -m cmdx migrate` with its address, or open it with "
                 "PostgresStore(..., migrate=True)",
             )
-        statements.execute("select pg_advisory_xact_lock(:key)", key=LOCK)
+        statements.execute("select pg_advisory_xact_lock(:key)", key=MIGRATION_LOCK)
         self._know_id(schema.upgrade(statements, self.name))
 
     def _know_id(self, store: str) -> None:
@@ -152,19 +156,19 @@ class PostgresStore(Store):
 
     def _measure(self, statements: PostgresStatements) -> None:
         """Find out how much the clock of the server is ahead of the real one."""
-        before = REAL.time()
+        before = REAL_CLOCK.time()
         ((there,),) = statements.execute(
             "select cast(extract(epoch from clock_timestamp()) as double precision)"
         )
-        self._offset = there - (before + REAL.time()) / 2
-        self._measured_at = REAL.monotonic()
+        self._offset = there - (before + REAL_CLOCK.time()) / 2
+        self._measured_at = REAL_CLOCK.monotonic()
 
     def _disconnect(self) -> None:
-        if self._owes and self._connection is not None:
+        if self._announcement_pending and self._connection is not None:
             self._notify_now()
         self._drop()
-        with self._listening:
-            self._ear.close()
+        with self._listener_lock:
+            self._listener.close()
 
     def _drop(self) -> None:
         """Close the writing connection, whatever its state; the next unit opens it."""
@@ -177,22 +181,30 @@ class PostgresStore(Store):
                 connection.cancel_safe(timeout=1.0)
         connection.close()
 
-    def _go_on_in_child(self) -> None:
+    def _resume_in_child(self) -> None:
         """Keep the connections of the parent: closing them would end its sessions."""
-        _inherited.extend([self._connection, self._ear])
+        _inherited.extend([self._connection, self._listener])
         self._connection = self._statements = None
-        self._ear = Ear(self._dsn, self._channel)
-        self._listening = Lock()
+        self._listener = Listener(self._dsn, self._channel)
+        self._listener_lock = Lock()
         self._announcer.forget()
-        self._owes = False
+        self._announcement_pending = False
 
     # -- one transaction ----------------------------------------------------------
 
-    def _begin(self, _sync: bool, relaxed: bool, /) -> Statements:  # noqa: FBT001
+    def _begin(
+        self,
+        _sync: bool,  # noqa: FBT001
+        relaxed: bool,  # noqa: FBT001
+        _read_only: bool,  # noqa: FBT001
+        /,
+    ) -> Statements:
         """Begin a transaction, on a new connection if the old one is lost."""
         self._require_open()
-        now = REAL.monotonic()
-        is_fresh = now < min(self._used_at + IDLE, self._measured_at + MINUTE)
+        now = REAL_CLOCK.monotonic()
+        is_fresh = now < min(
+            self._used_at + IDLE_CHECK_AFTER, self._measured_at + CLOCK_CHECK_AFTER
+        )
         self._used_at = now
         statements = self._statements
         if statements is not None and statements.is_idle:
@@ -218,9 +230,9 @@ class PostgresStore(Store):
 
     def _shall_notify(self, statements: PostgresStatements) -> bool:
         """Tell whether the transaction is announced together with its commit."""
-        if REAL.monotonic() < self._notified_at + PACE:
+        if REAL_CLOCK.monotonic() < self._notified_at + NOTIFY_INTERVAL:
             return False
-        if self._owes or statements.has_surely_written:
+        if self._announcement_pending or statements.has_surely_written:
             return True
         if statements.may_have_written:
             statements.catch_up()
@@ -240,10 +252,10 @@ class PostgresStore(Store):
         """Have the commit be announced by and by, if that was not done with it."""
         super()._note_commit()
         if self._notifies:
-            self._owes = False
-            self._notified_at = REAL.monotonic()
-        elif self._has_news and not self._owes:
-            self._owes = True
+            self._announcement_pending = False
+            self._notified_at = REAL_CLOCK.monotonic()
+        elif self._must_wake_waiters and not self._announcement_pending:
+            self._announcement_pending = True
             self._announcer.call()
 
     def _rollback(self) -> None:
@@ -267,7 +279,7 @@ class PostgresStore(Store):
         """Return how often a unit may be run in all, if it fails by this error."""
         if isinstance(error, CONFLICTS):
             return 5
-        if isinstance(error, POOLED):
+        if isinstance(error, POOLER_ERRORS):
             self._prepares = False
             self._drop()
             return 2
@@ -280,17 +292,19 @@ class PostgresStore(Store):
     def _notification(self) -> bytes:
         return f"notify {self._channel}".encode()
 
-    def _notify_late(self) -> None:
+    def _notify_when_due(self) -> None:
         """Announce commits that came too soon after others to be announced."""
-        REAL.sleep(max(0.0, self._notified_at + PACE - REAL.monotonic()))
-        with self._baton:
-            if self._owes and not self._is_closed:
+        REAL_CLOCK.sleep(
+            max(0.0, self._notified_at + NOTIFY_INTERVAL - REAL_CLOCK.monotonic())
+        )
+        with self._write_lock:
+            if self._announcement_pending and not self._is_closed:
                 self._notify_now()
-        self._pass_on(())
+        self._wake_others(())
 
     def _notify_now(self) -> None:
-        """Announce what was not announced; if that fails, others look by themselves."""
-        self._owes = False
+        """Announce what was not announced; if that fails, others find out later."""
+        self._announcement_pending = False
         statements = self._statements
         if statements is None or not statements.is_idle:
             return
@@ -299,26 +313,41 @@ class PostgresStore(Store):
             statements.send(self._notification)
             statements.commit([])
             statements.require_success()
-            self._notified_at = REAL.monotonic()
+            self._notified_at = REAL_CLOCK.monotonic()
 
     # -- watching -----------------------------------------------------------------
 
-    def _look(self) -> bool:
+    def _poll_for_commits(self) -> bool:
         """Listen a little, and tell whether anybody may have committed."""
-        with self._listening:
+        with self._listener_lock:
             if self._is_closed:
-                return True  # those who wait will find out
+                return True  # the callers that wait will find out
             connection = self._connection
             own = 0 if connection is None else connection.pgconn.backend_pid
             try:
-                has_news = self._ear.hear(own)
+                has_changed = self._listener.poll(own)
             except psycopg.Error:
-                self._ear.close()
+                self._listener.drop()
             else:
-                self._noticed += has_news
-                return has_news
-        REAL.sleep(PERIOD)
+                self._noticed += has_changed
+                return has_changed
+        REAL_CLOCK.sleep(SNAPSHOT_INTERVAL)
         return False
+
+    def _stop_watching(self) -> None:
+        """Stop to listen: notifications that nobody reads fill the server's queue."""
+        with self._listener_lock:
+            self._listener.close()
+
+
+def limit_lock_waits(statements: PostgresStatements) -> None:
+    """
+    Limit how long later units wait for a lock, unless the server or the address does.
+
+    All callers of a store wait while one of its units does.
+    """
+    if statements.execute("select current_setting('lock_timeout')") == [("0",)]:
+        statements.lock_timeout = LOCK_TIMEOUT
 
 
 def require_usable_libpq() -> None:
@@ -330,24 +359,36 @@ def require_usable_libpq() -> None:
         )
 
 
-def complete(dsn: str) -> tuple[str, str]:
+def complete_address(dsn: str) -> tuple[str, str]:
     """Return the address with defaults, and the one to be shown."""
+    dsn = with_lower_scheme(dsn)
     try:
         given = conninfo.conninfo_to_dict(dsn)
     except psycopg.ProgrammingError:
-        raise StoreError(
+        given = None
+    if given is None or has_misread_password(dsn, str(given.get("port") or "")):
+        raise StoreError(  # without the address, which has a part of the password
             "the address of the PostgreSQL database cannot be read",
-            "Write it as postgresql://user:password@host:5432/database",
-        ) from None  # its text may have a part of the password
+            "Write it as postgresql://user:password@host:5432/database, with %40 for "
+            "an @ and %2F for a / in the password",
+        )
     shown = "postgresql://"
     if given.get("user"):
         shown += f"{given['user']}@"
     shown += str(given.get("host") or "")
     if given.get("port"):
         shown += f":{given['port']}"
-    return conninfo.make_conninfo("", **{**DEFAULTS, **given}), (
+    return conninfo.make_conninfo("", **{**ADDRESS_DEFAULTS, **given}), (
         f"{shown}/{given.get('dbname') or ''}"
     )
+
+
+def has_misread_password(dsn: str, port: str) -> bool:
+    """Tell whether libpq takes a part of the password for the host or the port."""
+    scheme, separator, rest = dsn.partition("://")
+    place = re.sub(r"^[^@/]*@", "", rest).partition("?")[0]
+    is_split = bool(separator) and "=" not in scheme and "@" in place
+    return is_split or not re.fullmatch(r"[0-9,]*", port)
 
 
 # -- the end of the process -------------------------------------------------------
@@ -361,5 +402,5 @@ _inherited: list[object] = []
 def _announce_all() -> None:
     """Announce what is not announced yet before the process ends."""
     for store in list(_stores):
-        if store._owes:
-            store._notify_late()
+        if store._announcement_pending:
+            store._notify_when_due()

@@ -1,9 +1,9 @@
 """
-The tables of all rooms, and how a database gets them.
+The tables of all packages, and how a database gets them.
 
-A room declares its tables here in their present form, and a migration that creates
-them. A new column is added to the declaration of its table: who opens a database in
-which a column is missing adds it. What else changes is a migration of SQL.
+A package declares its tables here in their present form, and a migration that creates
+them. A new column is added to the declaration of its table: a process that
+opens a database without the column adds it. Other changes are migrations of SQL.
 
 ``cmdx_schema`` has one row: how many migrations were done, and the id of the store.
 """
@@ -215,7 +215,7 @@ def migrate(target: str) -> None:
 
 def migration_sql(dialect: str) -> str:
     """
-    Return the SQL that a migration runs, for those who run it by hand.
+    Return the SQL that a migration runs, to be run by hand.
 
     It can be run again without harm. SQLite cannot add columns only if they are
     missing, so for it the SQL creates new databases alone.

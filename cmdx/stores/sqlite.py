@@ -4,8 +4,8 @@ SQLite: a file, or memory.
 - The file has a write-ahead log: readers and the writer do not block each other. A
   commit survives the death of the process. One whose caller asks for ``sync`` is
   written through to the disk, and survives a power cut as well.
-- Every transaction begins as a writing one, so it never fails half-way because
-  another process writes.
+- A transaction begins as a writing one, so it never fails half-way because another
+  process writes. One that only reads does not wait for those that write.
 - Commits of others are noticed by ``pragma data_version`` on a second connection,
   every 2 ms after somebody committed and every 20 ms after a quiet second.
 - No connection to a file is open during a fork. SQLite remembers per process which
@@ -23,36 +23,35 @@ from typing import TYPE_CHECKING, Any
 
 from cmdx import clock
 from cmdx.stores import schema
+from cmdx.stores.busy import BusyWait, is_busy
+from cmdx.stores.database import LOCK_TIMEOUT
 from cmdx.stores.errors import StoreError, sqlite_error
 from cmdx.stores.statements import Statements, sqlite_query
-from cmdx.stores.store import MEMORY, Store
+from cmdx.stores.store import MEMORY, Store, require_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from cmdx.stores.statements import Row, Value
 
-OLDEST = (3, 34, 0)
+OLDEST_SQLITE = (3, 34, 0)
 """The oldest version of SQLite that will do."""
 
 SERIALIZED = 3
 """The thread-safety of an SQLite whose connections can be used by all threads."""
 
-BUSY = 5.0
-"""How long to wait for a lock, in seconds."""
-
-LIVELY, CALM = 0.002, 0.020
-"""Seconds between two looks for commits of others, after some and without any."""
+ACTIVE_POLL, QUIET_POLL = 0.002, 0.020
+"""Seconds between two checks for commits of others, after some and without any."""
 
 SMALL_LOG, LARGE_LOG = 4 << 20, 64 << 20
 """Bytes from which the write-ahead log is emptied, and from which it is cut."""
 
-TIDY_EVERY = 32
-"""How many groups are committed between two looks at the size of the log."""
+LOG_CHECK_EVERY = 32
+"""How many groups are committed between two checks of the size of the log."""
 
 COMMIT = ("commit",)
 
-REAL = clock.Clock()
+REAL_CLOCK = clock.Clock()
 
 _inherited: list[object] = []
 """What a forked child has of its parent, and must not close."""
@@ -97,6 +96,7 @@ class SqliteStore(Store):
         require_usable_sqlite()
         super().__init__()
         self.name = os.fspath(path)
+        require_path(self.name)
         self._has_other_writers = self.name != MEMORY
         self._path = os.path.realpath(self.name) if self._has_other_writers else MEMORY
         self._sync = sync
@@ -104,29 +104,32 @@ class SqliteStore(Store):
         """Whether commits are written through to the disk, as last set."""
         self._changes = 0
         """How many rows were changed before the transaction under way."""
-        self._untidy = 0
+        self._groups_since_check = 0
         self._large = SMALL_LOG
         self._connection: sqlite3.Connection | None = None
-        self._eye: sqlite3.Connection | None = None
+        self._watch_connection: sqlite3.Connection | None = None
         """The connection that watches for commits."""
-        self._eyes = 0
+        self._watch_generation = 0
         """How many there were so far; after a fork there is another one."""
-        self._watching = Lock()
+        self._watch_lock = Lock()
         self._seen = 0
         self._seen_at = 0.0
         self._open()
 
     def version(self) -> int:
-        """Return a number that is another one after each commit by anybody."""
+        """Return a number that is another one after each commit that changes rows."""
         self._require_open()
         if not self._has_other_writers:
             return self._written
-        with self._watching:
-            if self._eye is None:
-                self._eye = open_connection(self._path)
-                self._eyes += 1
-            row = run_patiently(self._eye.execute, "pragma data_version").fetchone()
-        return (self._eyes << 32) + int(row[0])  # each connection has its own count
+        with self._watch_lock:
+            if self._watch_connection is None:
+                self._watch_connection = open_connection(self._path)
+                self._watch_generation += 1
+            row = run_patiently(
+                self._watch_connection.execute, "pragma data_version"
+            ).fetchone()
+        count = int(row[0])  # each connection has its own
+        return (self._watch_generation << 32) + count
 
     # -- opening and closing ------------------------------------------------------
 
@@ -158,42 +161,51 @@ class SqliteStore(Store):
         self._execute("commit")
 
     def _disconnect(self) -> None:
-        with self._watching:
+        with self._watch_lock:
             self._close_connections()
 
     def _close_connections(self) -> None:
-        for connection in (self._eye, self._connection):
+        for connection in (self._watch_connection, self._connection):
             if connection is not None:
                 connection.close()
-        self._eye = self._connection = None
+        self._watch_connection = self._connection = None
 
     def _prepare_for_fork(self) -> None:
         """Close the file; a store in memory is copied as it is."""
-        self._watching.acquire()
+        self._watch_lock.acquire()
         if self._has_other_writers:
             self._close_connections()
 
-    def _go_on_in_parent(self) -> None:
-        self._watching.release()
+    def _resume_in_parent(self) -> None:
+        self._watch_lock.release()
 
-    def _go_on_in_child(self) -> None:
-        self._watching = Lock()
+    def _resume_in_child(self) -> None:
+        self._watch_lock = Lock()
         if self._has_other_writers:  # still open only if a unit has forked
-            _inherited.extend([self._connection, self._eye])
-            self._connection = self._eye = None
+            _inherited.extend([self._connection, self._watch_connection])
+            self._connection = self._watch_connection = None
 
     # -- one transaction ----------------------------------------------------------
 
-    def _begin(self, sync: bool, _relaxed: bool, /) -> Statements:  # noqa: FBT001
-        """Begin a transaction that may write."""
+    def _begin(
+        self,
+        sync: bool,  # noqa: FBT001
+        _relaxed: bool,  # noqa: FBT001
+        read_only: bool,  # noqa: FBT001
+        /,
+    ) -> Statements:
+        """Begin a transaction, which takes the write lock unless it only reads."""
         self._require_open()
         connection = self._connection or self._connect()
-        if self._has_other_writers and self._is_full is not (sync or self._sync):
-            self._set_full(is_full=sync or self._sync)
-        try:
-            self._execute("begin immediate")
-        except sqlite3.OperationalError:
-            run_patiently(self._execute, "begin immediate")
+        if read_only:
+            self._execute("begin")
+        else:
+            if self._has_other_writers and self._is_full is not (sync or self._sync):
+                self._set_full(is_full=sync or self._sync)
+            try:
+                self._execute("begin immediate")
+            except sqlite3.OperationalError:
+                run_patiently(self._execute, "begin immediate", self._serve_readers)
         self._changes = connection.total_changes
         return self._statements
 
@@ -229,26 +241,29 @@ class SqliteStore(Store):
             return error
         return sqlite_error(error, self.name, self._path)
 
+    def _affects_only_writers(self, error: BaseException) -> bool:
+        return isinstance(error, sqlite3.OperationalError) and is_busy(error)
+
     # -- the write-ahead log ------------------------------------------------------
 
-    def _tidy(self) -> None:
+    def _checkpoint_if_due(self) -> None:
         """Empty the log now and then, when it has grown."""
-        self._untidy += 1
-        if self._untidy < TIDY_EVERY or not self._has_other_writers:
+        self._groups_since_check += 1
+        if self._groups_since_check < LOG_CHECK_EVERY or not self._has_other_writers:
             return
-        self._untidy = 0
+        self._groups_since_check = 0
         if size_of(f"{self._path}-wal") <= self._large:
             return
-        with self._baton, suppress(sqlite3.Error):
+        with self._write_lock, suppress(sqlite3.Error):
             if self._connection is not None:
                 self._empty_log()
-        self._pass_on(())
+        self._wake_others(())
 
     def _empty_log(self) -> None:
         """
         Write what is in the log to the database, as far as no reader needs it there.
 
-        The file keeps its size then, and is filled anew from its start. So it has
+        The file keeps its size then, and is filled again from its start. So it has
         grown when it is larger than it was.
         """
         size = size_of(f"{self._path}-wal")
@@ -259,27 +274,27 @@ class SqliteStore(Store):
 
     # -- watching -----------------------------------------------------------------
 
-    def _look(self) -> bool:
+    def _poll_for_commits(self) -> bool:
         """Sleep a little, and tell whether anybody has committed since the last."""
-        is_lively = REAL.monotonic() < self._seen_at + 1.0
-        REAL.sleep(LIVELY if is_lively else CALM)
+        is_active = REAL_CLOCK.monotonic() < self._seen_at + 1.0
+        REAL_CLOCK.sleep(ACTIVE_POLL if is_active else QUIET_POLL)
         try:
             version = self.version()
         except (sqlite3.Error, StoreError):
-            return True  # those who wait will find out
+            return True  # the callers that wait will find out
         if version == self._seen:
             return False
         self._seen = version
-        self._seen_at = REAL.monotonic()
+        self._seen_at = REAL_CLOCK.monotonic()
         return True
 
 
 def require_usable_sqlite() -> None:
     """Refuse an SQLite that is too old, or cannot be used by several threads."""
-    if sqlite3.sqlite_version_info < OLDEST:
+    if sqlite3.sqlite_version_info < OLDEST_SQLITE:
         raise StoreError(
             f"SQLite {sqlite3.sqlite_version} is too old",
-            f"Use a Python with SQLite {'.'.join(map(str, OLDEST))} or later",
+            f"Use a Python with SQLite {'.'.join(map(str, OLDEST_SQLITE))} or later",
         )
     if sqlite3.threadsafety != SERIALIZED:
         raise StoreError(
@@ -312,18 +327,21 @@ def start_log(connection: sqlite3.Connection, name: str) -> None:
     connection.execute("pragma wal_autocheckpoint=0")
 
 
-def run_patiently(execute: Callable[[str], sqlite3.Cursor], sql: str) -> sqlite3.Cursor:
-    """Run a statement, again while another connection holds a lock on the file."""
-    pause, end = 0.0005, REAL.monotonic() + BUSY
+def run_patiently(
+    execute: Callable[[str], sqlite3.Cursor],
+    sql: str,
+    meanwhile: Callable[[], None] | None = None,
+) -> sqlite3.Cursor:
+    """Run a statement, again while another connection has a lock on the file."""
+    wait = BusyWait(LOCK_TIMEOUT)
     while True:
         try:
             return execute(sql)
         except sqlite3.OperationalError as error:
-            is_busy = error.sqlite_errorname.startswith("SQLITE_BUSY")
-            if not is_busy or REAL.monotonic() >= end:
-                raise
-        REAL.sleep(pause)
-        pause = min(pause * 1.5, 0.010)
+            pause = wait.pause_after(error)
+        if meanwhile is not None:
+            meanwhile()
+        REAL_CLOCK.sleep(pause)
 
 
 def size_of(path: str) -> int:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import attrs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
 Value: TypeAlias = str | int | float | None
 """What can be stored."""
@@ -42,6 +42,12 @@ class Statements(ABC):
     def execute(self, sql: str, /, **values: Value) -> list[Row]:
         """
         Run one statement and return all its rows.
+
+        A statement that fails raises the exception of the driver, ``sqlite3.Error`` or
+        ``psycopg.Error``; ``transact`` makes a ``StoreError`` of it. On PostgreSQL a
+        statement that returns no rows is only sent, so its exception may come from a
+        later statement, or from ``transact``. The transaction cannot go on after it:
+        do not catch it inside the unit.
 
         Args:
             sql: The statement, with ``:name`` for each value.
@@ -92,7 +98,15 @@ class PostgresQuery:
     returns_rows: bool
     """Whether anybody has to wait for its answer."""
     always_writes: bool
-    """Whether it changes something in any case, unless it fails."""
+    """Whether it changes rows in any case, unless it fails."""
+    writes_unseen: bool
+    """Whether it may change something that its answer does not tell."""
+
+
+TOLD_WRITES = {"insert", "update", "delete", "merge"}
+"""Statements whose answer says how many rows they have changed."""
+
+READS = {"select", "values", "table", "show"}
 
 
 @lru_cache(maxsize=2048)
@@ -106,11 +120,21 @@ def postgres_query(sql: str) -> PostgresQuery:
         return f"${numbers.setdefault(token[0][1:], len(numbers) + 1)}"
 
     text = TOKENS.sub(number, sql)
-    words = TOKENS.sub("", sql).lower().split()
-    is_quiet = words[:1] in (["insert"], ["update"], ["delete"])
+    words = re.findall(r"\w+", TOKENS.sub(" ", sql).lower())
+    first = words[0] if words else ""
     return PostgresQuery(
         text=text.encode(),
         names=tuple(numbers),
-        returns_rows=not is_quiet or "returning" in words,
-        always_writes=words[:1] == ["insert"] and "conflict" not in words,
+        returns_rows=first not in TOLD_WRITES or "returning" in words,
+        always_writes=first == "insert" and "conflict" not in words,
+        writes_unseen=writes_unseen(first, words),
     )
+
+
+def writes_unseen(first: str, words: Sequence[str]) -> bool:
+    """Tell whether a statement may write without saying so in its answer."""
+    if first == "with":
+        return not TOLD_WRITES.isdisjoint(words)
+    if first in READS:
+        return "into" in words
+    return first not in TOLD_WRITES

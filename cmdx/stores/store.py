@@ -7,7 +7,7 @@ A store: one call that reads and writes, and one that waits for others to write.
     store.now()             the time that all users of a database share
 
 ``sqlite.py`` and ``postgres.py`` say what a database does differently, and
-``schema.py`` which tables there are. Rooms load, decide and write in one unit.
+``schema.py`` which tables there are. Packages load, decide and write in one unit.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from weakref import WeakSet, WeakValueDictionary
 
 from cmdx import clock
-from cmdx.locks import new_lock
+from cmdx.locks import ForkTurn, new_lock
 from cmdx.stores.commits import Commits
 from cmdx.stores.errors import StoreError
 
@@ -39,7 +39,7 @@ class Store(Commits):
     """The id of the database, a UUIDv7, whoever has opened it."""
 
     announcement: str | None = None
-    """What a connection of the user's runs in a transaction to wake who waits, if
+    """What the user's connection runs in a transaction to wake those that wait, if
     the database does not do that by itself."""
 
     def __init__(self) -> None:
@@ -51,12 +51,13 @@ class Store(Commits):
         return clock.current.get().time() + self._offset
 
     def close(self) -> None:
-        """Close the store; those who use it afterwards get a ``StoreError``."""
-        with self._baton:
+        """Close the store; a call that comes later raises a ``StoreError``."""
+        self._refuse_inside_unit("close()", "Close it after the unit has returned")
+        with self._write_lock:
             self._is_closed = True
             self._disconnect()
-        self._pass_on(())
-        self._announce()
+        self._wake_others(())
+        self._wake_waiters()
 
     def _open(self) -> None:
         """Connect for the first time."""
@@ -88,10 +89,10 @@ class Store(Commits):
     def _prepare_for_fork(self) -> None:
         """Leave nothing open that a child must not inherit."""
 
-    def _go_on_in_parent(self) -> None:
+    def _resume_in_parent(self) -> None:
         """Undo what was done for the fork."""
 
-    def _go_on_in_child(self) -> None:
+    def _resume_in_child(self) -> None:
         """Leave alone what belongs to the parent."""
 
     def __enter__(self) -> Self:
@@ -135,13 +136,14 @@ def connect(target: Store | str | os.PathLike[str]) -> Store:
     if isinstance(target, Store):
         return target
     if not isinstance(target, str | os.PathLike):
-        message = (
-            f"a store is given by a path or an address, not by {target!r}. "
-            "Use a path such as 'app.db', or 'postgresql://…'."
+        message = (  # its value may have a password
+            "a store is given by a path or an address, not by a "
+            f"{type(target).__name__}. Use a path such as 'app.db', or 'postgresql://…'."
         )
         raise TypeError(message)
     address = os.fspath(target)
     if is_postgres(address):
+        address = with_lower_scheme(address)
         return _shared(address, address)
     path = path_of(address)
     if path == MEMORY:
@@ -151,27 +153,66 @@ def connect(target: Store | str | os.PathLike[str]) -> Store:
 
 def is_postgres(address: str) -> bool:
     """Tell whether *address* is one of PostgreSQL."""
-    return address.startswith(("postgresql://", "postgres://"))
+    return with_lower_scheme(address).startswith(("postgresql://", "postgres://"))
+
+
+def with_lower_scheme(address: str) -> str:
+    """Return *address* with its scheme in lower case, as libpq wants it."""
+    return SCHEME.sub(lambda scheme: scheme[0].lower(), address)
 
 
 def path_of(address: str) -> str:
-    """Return the path of an SQLite database."""
-    scheme, separator, rest = address.partition("://")
-    if not separator or not re.fullmatch(r"[a-z][a-z0-9+.-]*", scheme):
-        path = address
-    elif scheme == "sqlite":
+    """Return the path of an SQLite database; refuse other addresses."""
+    scheme, separator, rest = with_lower_scheme(address).partition("://")
+    if scheme == "sqlite" and separator:
         path = rest[1:] or MEMORY
-    else:
+    elif separator:
+        raise no_store_for(address)
+    elif KEYWORDS.match(address):
         raise StoreError(
-            f"there is no store for {scheme}:// addresses",
-            "Use a path, 'sqlite:///app.db' or 'postgresql://…'",
+            "the address is a connection string of libpq, not a path",
+            "Write it as 'postgresql://user@host/database', or open it with "
+            "PostgresStore(); a file of this name is './' and its name",
         )
+    else:
+        path = address
+    require_path(path)
+    return path
+
+
+def require_path(path: str) -> None:
+    """Refuse what is given as a path, but is an address or empty."""
+    if ADDRESS.match(path):
+        raise no_store_for(path)
     if not path:
         raise StoreError(
             "the path of the store is empty",
             "Use a path such as 'app.db', or ':memory:'",
         )
-    return path
+
+
+def no_store_for(address: str) -> StoreError:
+    """Return the error for an address that leads nowhere."""
+    scheme = SCHEME.match(address)
+    shown = scheme[0].lower() if scheme else "such"  # the rest may be a password
+    return StoreError(
+        f"there is no store for {shown} addresses",
+        "Give connect() a path, 'sqlite:///app.db' or "
+        "'postgresql://user@host/database'",
+    )
+
+
+SCHEME = re.compile(r"^[a-z][a-z0-9+.-]*://", re.IGNORECASE)
+
+ADDRESS = re.compile(r"\s*(postgres(ql)?|sqlite):", re.IGNORECASE)
+"""How an address begins, also one that is not written well."""
+
+KEYWORDS = re.compile(
+    r"\s*(host|hostaddr|port|dbname|user|password|passfile|service|options|"
+    r"application_name|connect_timeout|target_session_attrs|ssl\w+)\s*=",
+    re.IGNORECASE,
+)
+"""How a connection string of libpq begins."""
 
 
 def _shared(key: str, address: str) -> Store:
@@ -195,39 +236,65 @@ def _new_store(address: str) -> Store:
 
 # -- forking ----------------------------------------------------------------------
 
+FORK_PATIENCE = 30.0
+"""How long a fork waits for another fork, and for a transaction, in seconds."""
+
 _stores: WeakSet[Store] = WeakSet()
-_held: list[Store] = []
-"""The stores that are kept still during a fork."""
+_turn = ForkTurn()
+_stopped: list[Store] = []
+"""The stores whose write lock the forking thread has taken."""
 
 
-def _hold_still() -> None:
+def all_stores() -> list[Store]:
+    """Return the stores of this process."""
+    # In one step, unlike ``list(_stores)``: another thread may be opening a store.
+    references = list(_stores.data)  # type: ignore[attr-defined]
+    return [store for reference in references if (store := reference()) is not None]
+
+
+def _before_fork() -> None:
     """Wait until no store is in the middle of a transaction, and keep it so."""
-    for store in list(_stores):
-        if store._leader != get_ident():
-            store._baton.acquire()
-            _held.append(store)
+    own = get_ident()
+    stores = all_stores()
+    # The other thread would wait for ever for a unit that waits for it.
+    is_inside_unit = any(store._leading_thread == own for store in stores)
+    if not _turn.begin(0 if is_inside_unit else FORK_PATIENCE):
+        return
+    for store in stores:
+        # Not for ever: a unit that forks, too, may wait for a lock of another library
+        # that this fork holds.
+        if store._leading_thread != own and store._write_lock.acquire(
+            timeout=FORK_PATIENCE
+        ):
+            _stopped.append(store)
             store._prepare_for_fork()
 
 
-def _go_on() -> None:
+def _after_fork_in_parent() -> None:
     """Let the stores of the parent go on."""
-    while _held:
-        store = _held.pop()
-        store._go_on_in_parent()
-        store._baton.release()
-        store._pass_on(())
+    if not _turn.is_own:
+        return
+    while _stopped:
+        store = _stopped.pop()
+        store._resume_in_parent()
+        store._write_lock.release()
+        store._wake_others(())
+    _turn.end()
 
 
-def _begin_anew() -> None:
-    """Let the stores of the child begin without the threads of the parent."""
-    _held.clear()
-    for store in list(_stores):
+def _after_fork_in_child() -> None:
+    """Let the stores of the child start without the threads of the parent."""
+    _turn.forget()
+    _stopped.clear()
+    for store in all_stores():
         store._forget_callers()
         store._forget_waiters()
-        store._go_on_in_child()
+        store._resume_in_child()
 
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(
-        before=_hold_still, after_in_parent=_go_on, after_in_child=_begin_anew
+        before=_before_fork,
+        after_in_parent=_after_fork_in_parent,
+        after_in_child=_after_fork_in_child,
     )

@@ -1,13 +1,14 @@
 """
-Waiting until somebody commits: this process, another one, or a connection of the user.
+Waiting until somebody commits: this process, another one, or the user's connection.
 
-Every commit that changes something changes ``version()``. Who waits for that is called
+Every commit that changes rows changes ``version()``. A caller that waits for that is
+woken
 
-1. by the leader of a commit of this process, at once   ``_announce``
+1. by the leader of a commit of this process, at once   ``_wake_waiters``
 2. by one thread that watches the database for all      ``_watch``
 
-and then looks at the version itself. So a call that comes too early harms nobody, and
-a commit between ``version()`` and ``wait()`` is not missed.
+and then checks the version itself. So waking it too early does no harm, and a commit
+between ``version()`` and ``wait()`` is not missed.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from cmdx import clock
-from cmdx.stores.background import Background, new_bell, ring
+from cmdx.stores.background import Background, new_wakeup, wake
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
 
-GLANCE = 1.0
-"""Seconds after which who waits looks at the version without having been called."""
+RECHECK_EVERY = 1.0
+"""Seconds after which a caller that waits checks the version without being woken."""
 
 
 class Watch(ABC):
@@ -34,21 +35,30 @@ class Watch(ABC):
     """Whether anybody outside of this store can change the database."""
 
     def __init__(self) -> None:
-        self._watcher = Background(self._watch, "cmdx store: watcher")
+        self._watcher = Background(
+            self._watch, "cmdx store: watcher", at_end=self._stop_watching
+        )
         self._forget_waiters()
 
     def _forget_waiters(self) -> None:
-        """Begin without anybody who waits, as in a forked child."""
+        """Start without callers that wait, as in a forked child."""
         self._waiters: list[Callable[[], object]] = []
         self._watcher.forget()
 
     @abstractmethod
     def version(self) -> int:
-        """Return a number that is another one after each commit by anybody."""
+        """
+        Return a number that is another one after each commit that changes rows.
+
+        On PostgreSQL, commits of others count once somebody waits.
+        """
 
     def wait(self, timeout: float | None = None, since: int | None = None) -> bool:
         """
-        Wait until anybody has committed a change, and tell whether that happened.
+        Wait until anybody may have committed a change, and tell whether that happened.
+
+        No commit is missed. On PostgreSQL it may return without one: when it has just
+        begun to listen, and when other transactions of the server have ended.
 
         Args:
             timeout: The longest time to wait, in seconds.
@@ -57,22 +67,22 @@ class Watch(ABC):
         """
         seen = self.version() if since is None else since
         end = end_of(timeout)
-        bell = new_bell()
+        wakeup = new_wakeup()
 
-        def call() -> None:
-            ring(bell)
+        def wake_caller() -> None:
+            wake(wakeup)
 
         try:
-            self._waiters.append(call)
-            self._call_watcher()
+            self._waiters.append(wake_caller)
+            self._start_watching()
             while self.version() == seen:
                 seconds = end - clock.Clock.monotonic()
                 if seconds <= 0:
                     return False
-                bell.acquire(timeout=min(seconds, GLANCE))
+                wakeup.acquire(timeout=min(seconds, RECHECK_EVERY))
             return True
         finally:
-            self._leave(call)
+            self._remove_waiter(wake_caller)
 
     async def await_commit(
         self,
@@ -86,48 +96,51 @@ class Watch(ABC):
         seen = self.version() if since is None else since
         end = end_of(timeout)
         loop = asyncio.get_running_loop()
-        bell = asyncio.Event()
+        wakeup = asyncio.Event()
 
-        def call() -> None:
-            ring_in(loop, bell)
+        def wake_caller() -> None:
+            wake_in(loop, wakeup)
 
         try:
-            self._waiters.append(call)
-            self._call_watcher()
+            self._waiters.append(wake_caller)
+            self._start_watching()
             while self.version() == seen:
                 seconds = end - clock.Clock.monotonic()
                 if seconds <= 0:
                     return False
-                timer = loop.call_later(min(seconds, GLANCE), bell.set)
-                await bell.wait()
+                timer = loop.call_later(min(seconds, RECHECK_EVERY), wakeup.set)
+                await wakeup.wait()
                 timer.cancel()
-                bell.clear()
+                wakeup.clear()
             return True
         finally:
-            self._leave(call)
+            self._remove_waiter(wake_caller)
 
-    def _call_watcher(self) -> None:
+    def _start_watching(self) -> None:
         if self._has_other_writers:
             self._watcher.call()
 
-    def _leave(self, call: Callable[[], object]) -> None:
+    def _remove_waiter(self, wake_caller: Callable[[], object]) -> None:
         with suppress(ValueError):  # it was interrupted before it was added
-            self._waiters.remove(call)
+            self._waiters.remove(wake_caller)
 
     def _watch(self) -> None:
-        """Call those who wait whenever there is news, while anybody waits."""
+        """Wake callers whenever there may be a commit, as long as any wait."""
         while self._waiters:
-            if self._look():
-                self._announce()
+            if self._poll_for_commits():
+                self._wake_waiters()
 
     @abstractmethod
-    def _look(self) -> bool:
+    def _poll_for_commits(self) -> bool:
         """Wait a little for commits of others, and tell whether there may be some."""
 
-    def _announce(self) -> None:
-        """Call all who wait."""
-        for call in self._waiters.copy():
-            call()
+    def _stop_watching(self) -> None:  # noqa: B027 -- not every database needs it
+        """Release what watching needs; called when nobody has waited for a second."""
+
+    def _wake_waiters(self) -> None:
+        """Wake all callers that wait."""
+        for wake_caller in self._waiters.copy():
+            wake_caller()
 
 
 def end_of(timeout: float | None) -> float:
@@ -135,7 +148,7 @@ def end_of(timeout: float | None) -> float:
     return clock.Clock.monotonic() + (clock.FOREVER if timeout is None else timeout)
 
 
-def ring_in(loop: asyncio.AbstractEventLoop, bell: asyncio.Event) -> None:
-    """Ring a bell of an event loop from another thread; it may have been closed."""
+def wake_in(loop: asyncio.AbstractEventLoop, wakeup: asyncio.Event) -> None:
+    """Wake a coroutine from another thread; its event loop may have been closed."""
     with suppress(RuntimeError):
-        loop.call_soon_threadsafe(bell.set)
+        loop.call_soon_threadsafe(wakeup.set)

@@ -7,12 +7,12 @@ import signal
 import warnings
 from contextlib import contextmanager
 from io import StringIO
-from threading import Event, Thread, current_thread
+from threading import Event, Lock, Thread, current_thread, get_ident
 
 import pytest
 import structlog
 
-from cmdx import RetryBudget, Task, clock, enable_logging, middleware, retry_on
+from cmdx import RetryBudget, Task, clock, enable_logging, locks, middleware, retry_on
 from cmdx.middlewares import Breaker, RateLimit
 
 PATIENCE = 20
@@ -175,6 +175,48 @@ def test_a_forked_child_logs_while_its_parent_was_logging(logging_to):
 
     assert exit_code_of_child(runs_and_logs) == 0
     thread.join()
+
+
+class RecordedLock:
+    """A lock that notes which thread takes and releases it."""
+
+    def __init__(self):
+        self.lock, self.events, self.is_taken = Lock(), [], Event()
+
+    def acquire(self, timeout):
+        assert self.lock.acquire(timeout=timeout)
+        self.events.append(("acquire", get_ident()))
+        self.is_taken.set()
+        return True
+
+    def release(self):
+        self.events.append(("release", get_ident()))
+        self.is_taken.clear()
+        self.lock.release()
+        self.is_taken.wait(0.2)  # which nobody does before this fork has ended
+
+    def _at_fork_reinit(self):
+        self.lock._at_fork_reinit()
+
+
+def test_threads_that_fork_do_not_release_each_others_locks(monkeypatch):
+    lock = RecordedLock()
+    monkeypatch.setattr(locks, "_held_during_fork", {lock})
+    codes = []
+
+    def fork_twice():
+        codes.extend(exit_code_of_child(lambda: True) for _ in range(2))
+
+    threads = [Thread(target=fork_twice) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert codes == [0] * 4
+    assert [name for name, _ in lock.events] == ["acquire", "release"] * 4
+    takers = [thread for _, thread in lock.events[::2]]
+    assert takers == [thread for _, thread in lock.events[1::2]]
 
 
 class Quiet(Task[None]):

@@ -51,6 +51,12 @@ def numbers_in(store):
     return [number for (number,) in rows]
 
 
+def count_notes(statements):
+    """A unit that returns how many notes there are."""
+    ((count,),) = statements.execute("select count(*) from note")
+    return count
+
+
 def look_and_add(number):
     """Return a unit that reads, and then adds a note."""
 
@@ -104,18 +110,18 @@ def wait_until(is_true):
 
 @contextmanager
 def nobody_leads(store, *, calls=True):
-    """Have callers line up; in the end the first is called to lead, or nobody."""
-    with store._baton:
-        store._right.clear()
+    """Have callers queue up; in the end the first is woken to lead, or nobody."""
+    with store._write_lock:
+        store._leader_slot.clear()
         yield
-        store._right = [None]
+        store._leader_slot = [None]
     if calls:
-        store._pass_on(())
+        store._wake_others(())
 
 
-def line_up(store, count):
-    """Wait until this many callers stand in line."""
-    wait_until(lambda: len(store._line) >= count)
+def wait_for_queue(store, count):
+    """Wait until this many callers are in the queue."""
+    wait_until(lambda: len(store._queue) >= count)
 
 
 def in_forked_child(function):

@@ -13,9 +13,9 @@ from notes import (
     add,
     add_and_raise,
     count_commits,
-    line_up,
     nobody_leads,
     numbers_in,
+    wait_for_queue,
     wait_until,
 )
 
@@ -44,7 +44,7 @@ def test_a_coroutine_gets_the_error_of_its_unit(store):
     assert numbers_in(store) == []
 
 
-def test_coroutines_who_wait_go_together_in_one_transaction(store):
+def test_coroutines_that_wait_go_together_in_one_transaction(store):
     commits = count_commits(store)
 
     async def main():
@@ -90,11 +90,11 @@ def test_threads_and_coroutines_share_groups(store):
     async def main():
         with nobody_leads(store):
             thread = Call(store.transact, add(0))
-            line_up(store, 1)
+            wait_for_queue(store, 1)
             coroutines = [
                 asyncio.ensure_future(store.atransact(add(number))) for number in (1, 2)
             ]
-            await until(lambda: len(store._line) == 3)
+            await until(lambda: len(store._queue) == 3)
         assert await asyncio.gather(*coroutines) == [1, 2]
         await until(lambda: not thread.is_alive())
         return thread.result()
@@ -140,7 +140,7 @@ def test_a_unit_that_was_not_begun_when_it_was_cancelled_never_runs(store):
         with nobody_leads(store):
             cancelled = asyncio.ensure_future(store.atransact(add(0)))
             other = asyncio.ensure_future(store.atransact(add(1)))
-            await until(lambda: len(store._line) == 2)
+            await until(lambda: len(store._queue) == 2)
             cancelled.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await cancelled  # at once, though nobody has led
@@ -161,7 +161,7 @@ def test_a_unit_whose_group_has_begun_without_it_never_runs_either(store):
         with nobody_leads(store):
             first = asyncio.ensure_future(store.atransact(unit))
             cancelled = asyncio.ensure_future(store.atransact(add(0)))
-            await until(lambda: len(store._line) == 2)
+            await until(lambda: len(store._queue) == 2)
         await until(began.is_set)
         cancelled.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -208,7 +208,7 @@ def test_a_cancelled_unit_that_has_begun_is_completed_though_its_group_failed(st
         with nobody_leads(store):
             cancelled = asyncio.ensure_future(store.atransact(unit))
             failing = asyncio.ensure_future(store.atransact(add_and_raise(1)))
-            await until(lambda: len(store._line) == 2)
+            await until(lambda: len(store._queue) == 2)
         await until(began.is_set)
         cancelled.cancel()
         go_on.set()
@@ -229,13 +229,13 @@ def test_a_coroutine_of_a_closed_store_is_told_so(store):
 # -- leaders that were lost -------------------------------------------------------
 
 
-def test_a_coroutine_leads_by_its_helper_if_the_right_to_lead_was_lost(store):
-    store._right.clear()  # as if the one who took it had been interrupted
+def test_a_helper_leads_for_a_coroutine_if_the_leader_slot_was_lost(store):
+    store._leader_slot.clear()  # as if the caller that took it had been interrupted
 
     assert run(store.atransact(add(1))) == 1
 
 
-def test_a_thread_leads_if_the_right_to_lead_was_lost(store):
-    store._right.clear()
+def test_a_thread_leads_if_the_leader_slot_was_lost(store):
+    store._leader_slot.clear()
 
     assert store.transact(add(1)) == 1

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from threading import Event
 
@@ -20,15 +21,16 @@ from notes import (
     Call,
     add,
     add_and_raise,
-    line_up,
+    count_notes,
     look_and_add,
     nobody_leads,
     numbers_in,
+    wait_for_queue,
     wait_until,
 )
 
 import cmdx.stores
-from cmdx.stores import StoreError, commits
+from cmdx.stores import StoreError, StoreUnavailable, commits, sqlite
 
 OURS = str(Path(cmdx.stores.__file__).parent)
 
@@ -36,7 +38,7 @@ OURS = str(Path(cmdx.stores.__file__).parent)
 @pytest.fixture
 def _impatient(monkeypatch):
     """Have lost leaders be noticed sooner, as these tests lose many."""
-    monkeypatch.setattr(commits, "PATIENCE", 0.003)
+    monkeypatch.setattr(commits, "LEADER_CHECK_AFTER", 0.003)
 
 
 @pytest.fixture
@@ -100,7 +102,7 @@ def is_interrupted(number, function):
     return tracer.is_over
 
 
-def interrupt_everywhere(store, loop, *, own_unit=add, right=True):
+def interrupt_everywhere(store, loop, *, own_unit=add, is_free=True):
     """
     Interrupt a caller at each instruction in turn, while others wait with it.
 
@@ -114,9 +116,9 @@ def interrupt_everywhere(store, loop, *, own_unit=add, right=True):
             thread = Call(store.transact, add(one))
             waiting = store.atransact(add(two))
             coroutine = asyncio.run_coroutine_threadsafe(waiting, loop)
-            line_up(store, 2)
-        if not right:
-            store._right.clear()
+            wait_for_queue(store, 2)
+        if not is_free:
+            store._leader_slot.clear()
         misses += not is_interrupted(number, lambda: store.transact(own_unit(own)))  # noqa: B023
         assert thread.result() == one
         assert coroutine.result(PATIENCE) == two
@@ -157,8 +159,48 @@ def test_a_leader_interrupted_at_any_instruction_harms_nobody(store, loop, own_u
 
 @is_traced
 @pytest.mark.usefixtures("_impatient")
-def test_a_rider_interrupted_at_any_instruction_harms_nobody(memory_store, loop):
-    assert in_thread(interrupt_everywhere, memory_store, loop, right=False) > 10
+def test_a_waiting_caller_interrupted_at_any_instruction_harms_nobody(
+    memory_store, loop
+):
+    assert in_thread(interrupt_everywhere, memory_store, loop, is_free=False) > 10
+
+
+@is_traced
+@pytest.mark.usefixtures("_impatient")
+def test_a_leader_interrupted_while_it_waits_for_the_file_harms_nobody_that_reads(
+    file_place, loop, monkeypatch
+):
+    store, connection = file_place.open(), file_place.connect()
+    monkeypatch.setattr(sqlite, "LOCK_TIMEOUT", 0.001)
+    connection.execute("begin immediate")
+
+    assert in_thread(interrupt_while_locked, store, loop) > 60
+
+    connection.execute("rollback")
+    connection.close()
+    assert numbers_in(store) == []
+    assert store.transact(add(1)) == 1
+
+
+def interrupt_while_locked(store, loop):
+    """Interrupt a writer at each instruction in turn, while others want to read."""
+
+    def write():
+        with suppress(StoreUnavailable):
+            store.transact(add(0))
+
+    number = misses = 0
+    while misses < 3:
+        with nobody_leads(store, calls=False):
+            thread = Call(store.transact, count_notes, read_only=True)
+            reading = store.atransact(count_notes, read_only=True)
+            coroutine = asyncio.run_coroutine_threadsafe(reading, loop)
+            wait_for_queue(store, 2)
+        misses += not is_interrupted(number, write)
+        assert thread.result() == 0
+        assert coroutine.result(PATIENCE) == 0
+        number += 1
+    return number
 
 
 # -- at the named points ----------------------------------------------------------
@@ -189,14 +231,14 @@ def test_a_leader_interrupted_at_a_named_point_leaves_the_others_to_the_next(
     store, point, stored, error
 ):
     with nobody_leads(store, calls=False):
-        riders = [Call(store.transact, add(number)) for number in (1, 2)]
-        line_up(store, 2)
+        others = [Call(store.transact, add(number)) for number in (1, 2)]
+        wait_for_queue(store, 2)
     raise_at(store, point, error)
 
     with pytest.raises(error):
         store.transact(add(0))
 
-    assert [rider.result() for rider in riders] == [1, 2]
+    assert [other.result() for other in others] == [1, 2]
     assert numbers_in(store) == stored
 
 
@@ -255,11 +297,11 @@ def raising_signal():
 @pytest.mark.usefixtures("_impatient")
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_signals_at_random_moments_harm_nobody_else(store, raising_signal):
-    rounds, riders, most = 200, 3, 10**8
+    rounds, others, most = 200, 3, 10**8
     chance = random.Random(7)
     told, ended = Counter(), Event()
 
-    def ride(name):
+    def write(name):
         for number in range(name * most, (name + 1) * most):
             if ended.is_set():
                 return
@@ -270,7 +312,7 @@ def test_signals_at_random_moments_harm_nobody_else(store, raising_signal):
             time.sleep(chance.random() * 0.004)
             os.kill(os.getpid(), signal.SIGUSR1)
 
-    threads = [Call(ride, name) for name in range(1, riders + 1)]
+    threads = [Call(write, name) for name in range(1, others + 1)]
     sender = Call(send)
     own = interrupted = 0
     try:

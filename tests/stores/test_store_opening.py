@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import pickle
 import sqlite3
+import traceback
 from pathlib import Path
 
 import pytest
@@ -13,11 +14,17 @@ from services import postgres_address
 
 import cmdx.stores
 from cmdx import CmdxError, is_retryable
-from cmdx.stores import SqliteStore, StoreError, StoreUnavailable, connect
+from cmdx.stores import (
+    CommitUncertain,
+    PostgresStore,
+    SqliteStore,
+    StoreError,
+    StoreUnavailable,
+    connect,
+)
 from cmdx.stores.errors import (
     POSTGRES_ERRORS,
     SQLITE_ERRORS,
-    CommitUncertain,
     postgres_error,
     sqlite_error,
 )
@@ -101,7 +108,7 @@ def test_what_is_no_address_is_refused(target):
 @pytest.mark.parametrize(
     ("target", "message"),
     [
-        ("mysql://host/app", "there is no store for mysql:// addresses. Use a path"),
+        ("mysql://host/app", "there is no store for mysql:// addresses. Give connect"),
         ("", "the path of the store is empty. Use a path"),
         ("postgresql://%zz", "cannot be read. Write it as postgresql://user"),
     ],
@@ -109,6 +116,82 @@ def test_what_is_no_address_is_refused(target):
 def test_an_address_that_leads_nowhere_is_refused(target, message):
     with pytest.raises(StoreError, match=message):
         connect(target)
+
+
+def test_the_scheme_of_an_address_may_be_in_capitals(postgres_place, tmp_path):
+    postgres_place.open()
+    with connect(postgres_place.address) as store:
+        assert (
+            connect(postgres_place.address.replace("postgres", "Postgres", 1)) is store
+        )
+    with connect(f"SQLite:///{tmp_path}/App.db") as store:
+        assert store.name == f"{tmp_path}/App.db"
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        ("Postgresql://u:secret@127.0.0.1:1/app", "cannot be reached"),
+        ("POSTGRES://u:secret@127.0.0.1:1/app", "cannot be reached"),
+        ("postgresql://127.0.0.1:1/app?password=secret", "cannot be reached"),
+        ("postgresql://u:a@secret@127.0.0.1:1/app", "cannot be read. Write it .*%40"),
+        ("postgresql://u:1/secret@127.0.0.1:1/app", "cannot be read"),
+        ("postgresql://u:secret/app", "cannot be read"),
+        ("postgresql://u:secret@%zz", "cannot be read"),
+        ("postgresql+psycopg://u:secret@h/app", r"no store for postgresql\+psycopg://"),
+        (" postgresql://u:secret@h/app", "no store for such addresses"),
+        ("postgresql:/u:secret@h/app", "no store for such addresses"),
+        ("postgres:u:secret@h/app", "no store for such addresses"),
+        (Path("postgresql://u:secret@h/app"), "no store for such addresses"),
+        ("u:secret://h/app", "no store for such addresses"),
+        ("password=secret host=h", "connection string of libpq, not a path. Write"),
+        ("host = h password=secret", "connection string of libpq, not a path"),
+    ],
+    ids=str,
+)
+def test_a_password_is_never_shown(target, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    with pytest.raises(StoreError, match=message) as caught:
+        connect(target)
+
+    assert "secret" not in "".join(traceback.format_exception(caught.value))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("scheme", ["postgresql", "Postgres", "sqlite"])
+def test_an_address_is_not_taken_for_a_path(scheme):
+    with pytest.raises(StoreError, match=r"no store for \w+:// addresses") as caught:
+        SqliteStore(f"{scheme}://u:secret@h/app")
+
+    assert "secret" not in str(caught.value)
+
+
+def test_what_is_no_address_is_not_shown():
+    with pytest.raises(TypeError, match="not by a bytes") as caught:
+        connect(b"postgresql://u:secret@h/app")
+
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["./host=h", "hosts.db", "a=b.db"])
+def test_a_file_may_have_an_equals_sign_in_its_name(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with connect(name) as store:
+        assert store.name == name
+    assert (tmp_path / name).exists()
+
+
+def test_any_connection_string_of_libpq_will_do_for_the_class(postgres_place):
+    from psycopg import conninfo
+
+    postgres_place.open()
+    given = conninfo.conninfo_to_dict(postgres_place.address)
+    address = conninfo.make_conninfo("", **given)
+    assert "://" not in address
+
+    with PostgresStore(address) as store:
+        assert store.transact(lambda statements: statements.execute("select 1"))
 
 
 def test_stores_of_one_database_have_the_same_id(shared_place):
@@ -306,7 +389,7 @@ def test_the_path_is_the_one_at_the_time_of_opening(tmp_path, monkeypatch):
     with SqliteStore("app.db") as store:
         monkeypatch.chdir(tmp_path / "other")
         store._prepare_for_fork()  # closes the file, which is opened again
-        store._go_on_in_parent()
+        store._resume_in_parent()
         store.transact(
             lambda statements: statements.execute(
                 "create table note (id integer, words text)"

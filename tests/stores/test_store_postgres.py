@@ -14,12 +14,13 @@ from notes import (
     PATIENCE,
     Call,
     add,
-    line_up,
     look_and_add,
     nobody_leads,
     numbers_in,
     output_of,
     start_python,
+    wait_for_queue,
+    wait_until,
 )
 
 from cmdx import clock
@@ -104,23 +105,25 @@ def test_a_session_that_ended_before_the_commit_has_not_committed(
     assert numbers_in(store) == [1]
 
 
-def test_all_who_ride_are_run_again_when_the_session_ended(postgres_place, store):
+def test_all_units_of_a_group_are_run_again_when_the_session_ended(
+    postgres_place, store
+):
     end = once(lambda: end_session(postgres_place, store))
     store.at = lambda point: point == "before commit" and end()
     with nobody_leads(store):
         calls = [Call(store.transact, add(number)) for number in range(5)]
-        line_up(store, 5)
+        wait_for_queue(store, 5)
 
     assert [call.result() for call in calls] == list(range(5))
     assert numbers_in(store) == list(range(5))
 
 
-def test_a_server_that_is_gone_is_told_to_all_who_wait(postgres_place, store):
+def test_all_that_wait_are_told_that_the_server_is_gone(postgres_place, store):
     end_session(postgres_place, store)
     store._dsn = re.sub(r"port=\d+", "port=1", store._dsn)
     with nobody_leads(store):
         calls = [Call(store.transact, add(number)) for number in range(3)]
-        line_up(store, 3)
+        wait_for_queue(store, 3)
 
     for call in calls:
         with pytest.raises(StoreUnavailable, match="cannot be reached"):
@@ -230,7 +233,7 @@ def test_a_commit_of_which_nobody_can_know_is_called_uncertain(
     cable.cut_at = cut_at
     with nobody_leads(far):
         calls = [Call(far.transact, unit_of(number)) for number in range(3)]
-        line_up(far, 3)
+        wait_for_queue(far, 3)
 
     for call in calls:
         with pytest.raises(StoreUnavailable, match="may or may not") as caught:
@@ -242,7 +245,7 @@ def test_a_commit_of_which_nobody_can_know_is_called_uncertain(
     assert far.transact(add(9)) == 9
 
 
-# -- others who write -------------------------------------------------------------
+# -- others that write ------------------------------------------------------------
 
 
 def test_a_unit_that_collides_with_another_process_is_run_again(postgres_place, store):
@@ -310,6 +313,55 @@ def test_rows_that_another_process_has_locked_are_skipped(postgres_place, store)
     assert rows == [(2,)]
 
 
+@pytest.fixture
+def locked_row(postgres_place, store):
+    """A row that another connection has locked."""
+    store.transact(add(1))
+    with closing(postgres_place.connect()) as connection, connection.transaction():
+        connection.execute("select id from note where id = 1 for update")
+        yield
+
+
+def change_the_row(statements):
+    return statements.execute("update note set words = 'x' where id = 1 returning id")
+
+
+@pytest.mark.usefixtures("locked_row")
+def test_a_unit_does_not_wait_for_ever_for_a_row(postgres_place, monkeypatch):
+    monkeypatch.setattr("cmdx.stores.postgres.LOCK_TIMEOUT", 0.05)
+    store = postgres_place.open()
+    with nobody_leads(store):
+        blocked = Call(store.transact, change_the_row)
+        wait_for_queue(store, 1)
+        other = Call(store.transact, add(2))
+        wait_for_queue(store, 2)
+
+    with pytest.raises(StoreUnavailable, match=r"locked for too long.*Try again"):
+        blocked.result()
+    assert other.result() == 2
+
+
+@pytest.mark.usefixtures("locked_row")
+def test_the_time_to_wait_for_a_row_can_be_set_in_the_address(postgres_place, stack):
+    address = f"{postgres_place.address}%20-clock_timeout%3D50ms"
+    store = stack.enter_context(PostgresStore(address))
+
+    with pytest.raises(StoreUnavailable, match="locked for too long"):
+        Call(store.transact, change_the_row).result()
+    ((limit,),) = store.transact(
+        lambda statements: statements.execute("select current_setting('lock_timeout')")
+    )
+    assert limit == "50ms"
+
+
+def test_a_row_is_waited_for_as_long_as_for_a_file(store):
+    ((limit,),) = store.transact(
+        lambda statements: statements.execute("select current_setting('lock_timeout')")
+    )
+
+    assert limit == "5s"
+
+
 def test_an_error_that_a_unit_ignores_is_not_ignored(store):
     def unit(statements):
         with suppress(Exception):
@@ -349,10 +401,10 @@ def test_only_relaxed_units_may_be_lost(store):
     assert store.transact(level) == "on"
 
 
-def test_one_who_does_not_relax_is_enough_for_a_group(store):
+def test_one_that_is_not_relaxed_is_enough_for_a_group(store):
     with nobody_leads(store):
         calls = [Call(store.transact, level, relaxed=is_it) for is_it in (1, 0, 1)]
-        line_up(store, 3)
+        wait_for_queue(store, 3)
 
     assert [call.result() for call in calls] == ["on"] * 3
 
@@ -362,6 +414,9 @@ def test_one_who_does_not_relax_is_enough_for_a_group(store):
 
 @pytest.fixture
 def listener(postgres_place, store, stack):
+    wait_until(lambda: not store._announcement_pending)  # that there is a table
+    with store._write_lock:
+        store._notified_at = -3600.0
     connection = stack.enter_context(closing(postgres_place.connect()))
     connection.execute(store.announcement.replace("notify", "listen"))
     return connection
@@ -385,13 +440,45 @@ def test_the_last_of_many_commits_is_announced_too(postgres_place, store, listen
 
 
 def test_commits_in_a_row_are_announced_together(store, listener, monkeypatch):
-    monkeypatch.setattr("cmdx.stores.postgres.PACE", 0.5)
+    monkeypatch.setattr("cmdx.stores.postgres.NOTIFY_INTERVAL", 0.5)
     for number in range(20):
         store.transact(add(number))
 
     assert notices(listener, PATIENCE) == 1
     assert notices(listener, PATIENCE) == 1  # half a second later
     assert notices(listener, 0.6) == 0
+
+
+WRITES = [
+    "insert into note values (1, '')",
+    "insert into note values (1, '') returning id",
+    "insert into note values (1, '') on conflict do nothing",
+    "update note set id = 1 returning id",
+    "delete from note returning id",
+    "delete from note",
+    "with gone as (delete from note returning id) select id from gone",
+    "with one as (select 1 as id) update note set id = one.id from one",
+    "select id into other from note",
+    "create table other (id integer)",
+    "truncate note",
+    "do $$ begin delete from note; end $$",
+]
+
+
+@pytest.mark.parametrize("sql", WRITES)
+def test_whatever_writes_changes_the_version_and_is_announced(store, listener, sql):
+    with store._write_lock:
+        store._notified_at = clock.Clock.monotonic() + 3600  # not yet
+    store.transact(add(0))
+    with store._write_lock:
+        store._announcement_pending = False
+        store._notified_at = -3600.0
+    before = store.version()
+
+    store.transact(lambda statements: statements.execute(sql))
+
+    assert store.version() != before
+    assert notices(listener, PATIENCE) == 1
 
 
 def test_units_that_change_nothing_are_not_announced(store, listener):
@@ -404,10 +491,10 @@ def test_units_that_change_nothing_are_not_announced(store, listener):
 def test_what_is_not_announced_yet_is_announced_when_the_store_closes(
     store, listener, monkeypatch
 ):
-    monkeypatch.setattr("cmdx.stores.postgres.PACE", 3600.0)
+    monkeypatch.setattr("cmdx.stores.postgres.NOTIFY_INTERVAL", 3600.0)
     store._notified_at = clock.Clock.monotonic()
     store.transact(add(1))
-    assert store._owes
+    assert store._announcement_pending
     store.close()
 
     assert notices(listener, PATIENCE) == 1
@@ -422,10 +509,10 @@ from cmdx import clock
 from cmdx.stores import connect, postgres
 
 store = connect(sys.argv[1])
-postgres.PACE = 0.5
+postgres.NOTIFY_INTERVAL = 0.5
 store._notified_at = clock.Clock.monotonic()
 store.transact(lambda statements: statements.execute("insert into note values (1, '')"))
-postgres.PACE = 0.005
+postgres.NOTIFY_INTERVAL = 0.005
 """
     output_of(start_python(program, postgres_place.address))
 
@@ -433,15 +520,42 @@ postgres.PACE = 0.005
 
 
 def test_a_listening_session_that_ended_is_opened_again(postgres_place, monkeypatch):
-    monkeypatch.setattr("cmdx.stores.postgres.PERIOD", 0.01)
+    monkeypatch.setattr("cmdx.stores.postgres.SNAPSHOT_INTERVAL", 0.01)
     store, other = postgres_place.open(), postgres_place.open()
     assert store.wait(PATIENCE)  # it listens now
-    session = store._ear._connection.pgconn.backend_pid
+    session = store._listener._connection.pgconn.backend_pid
     with closing(postgres_place.connect()) as connection:
         connection.execute("select pg_terminate_backend(%s, 10000)", [session])
 
     since = store.version()
     other.transact(add(1))
+
+    assert store.wait(PATIENCE, since=since)
+
+
+def has_session(connection, process):
+    sql = "select 1 from pg_stat_activity where pid = %s"
+    return connection.execute(sql, [process]).fetchall() != []
+
+
+def test_the_store_does_not_listen_when_nobody_waits(postgres_place, store):
+    """The server keeps what a listening session has not read, for all sessions."""
+    store.wait(0.01)
+    wait_until(lambda: store._listener.is_open)
+    listening = store._listener._connection
+    process = listening.pgconn.backend_pid if listening else None
+    with closing(postgres_place.connect()) as connection:
+        wait_until(lambda: not has_session(connection, process))
+
+    assert not store._listener.is_open
+
+
+def test_a_commit_while_nobody_listened_is_not_missed(postgres_place, store):
+    store.wait(0.01)
+    wait_until(lambda: not store._listener.is_open)
+    since = store.version()
+    with closing(postgres_place.connect()) as connection:
+        connection.execute("insert into note values (1, 'by hand')")
 
     assert store.wait(PATIENCE, since=since)
 
@@ -462,7 +576,7 @@ class LateClock(clock.Clock):
 
 
 def test_the_time_of_a_store_is_that_of_its_server(postgres_place, monkeypatch):
-    monkeypatch.setattr("cmdx.stores.postgres.REAL", LateClock())
+    monkeypatch.setattr("cmdx.stores.postgres.REAL_CLOCK", LateClock())
     store = postgres_place.open()
     with clock.use(LateClock()):
         assert store.now() == pytest.approx(clock.Clock.time(), abs=30)
@@ -472,7 +586,7 @@ def test_the_clock_of_the_server_is_read_again_after_a_minute(
     postgres_place, monkeypatch
 ):
     real = LateClock()
-    monkeypatch.setattr("cmdx.stores.postgres.REAL", real)
+    monkeypatch.setattr("cmdx.stores.postgres.REAL_CLOCK", real)
     store = postgres_place.open()
     monkeypatch.setattr(real, "time", clock.Clock.time)  # somebody has set it right
     store.transact(add(1))

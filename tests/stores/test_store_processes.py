@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from pathlib import Path
-from threading import Event, Thread
+from threading import Event, Thread, get_ident
 
 import pytest
 from notes import (
@@ -18,6 +19,8 @@ from notes import (
     start_python,
     wait_until,
 )
+
+from cmdx.stores import store as stores
 
 WRITE = """
 import sys
@@ -185,6 +188,64 @@ def test_a_fork_inside_a_unit_does_not_wait_for_itself(memory_store):
     )
 
     assert codes == [0]
+
+
+@needs_fork
+def test_threads_fork_one_after_the_other(file_store):
+    """Else a thread lets a store go on that another one has stopped for its fork."""
+    events = []
+    prepare, resume = file_store._prepare_for_fork, file_store._resume_in_parent
+
+    def note_prepare():
+        events.append(("prepare", get_ident()))
+        prepare()
+        time.sleep(0.05)  # a thread that has forked goes on meanwhile
+
+    def note_resume():
+        events.append(("resume", get_ident()))
+        resume()
+
+    def give_way(_callers):
+        """Let another thread begin its fork, if it can."""
+        count, end = len(events), time.monotonic() + 0.2
+        while len(events) == count and time.monotonic() < end:
+            time.sleep(0.001)
+
+    def fork_twice():
+        return [in_forked_child(lambda: True) for _ in range(2)]
+
+    file_store._prepare_for_fork = note_prepare
+    file_store._resume_in_parent = note_resume
+    file_store._wake_others = give_way
+    calls = [Call(fork_twice) for _ in range(2)]
+    assert [call.result() for call in calls] == [[0, 0], [0, 0]]
+    del file_store._wake_others
+
+    assert [name for name, _ in events] == ["prepare", "resume"] * 4
+    threads = [thread for _, thread in events]
+    assert threads[::2] == threads[1::2]
+    assert file_store.transact(add(1)) == 1
+
+
+@needs_fork
+def test_a_unit_that_forks_does_not_wait_for_a_fork_that_waits_for_it(
+    store, monkeypatch
+):
+    monkeypatch.setattr(stores, "FORK_PATIENCE", 0.2)
+    began, codes = Event(), []
+
+    def unit(_statements):
+        began.set()
+        wait_until(lambda: stores._turn.is_taken)
+        codes.append(in_forked_child(lambda: True))
+
+    leader = Call(store.transact, unit)
+    assert began.wait(PATIENCE)
+
+    other = Call(in_forked_child, lambda: True)
+    leader.result()
+    assert (codes, other.result()) == ([0], 0)
+    assert store.transact(add(1)) == 1
 
 
 @needs_fork

@@ -127,7 +127,7 @@ def test_a_database_is_migrated_by_its_address(place):
         assert columns_of(store, "cmdx_operation") == set(schema.OPERATION.columns)
 
 
-# -- SQL for those who run it by hand ---------------------------------------------
+# -- SQL to be run by hand --------------------------------------------------------
 
 
 @pytest.mark.parametrize("place", ["file", "postgres"], indirect=True)

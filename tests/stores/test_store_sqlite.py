@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 
 import pytest
-from notes import Call, add, line_up, nobody_leads, numbers_in
+from notes import Call, add, nobody_leads, numbers_in, wait_for_queue
 
 from cmdx.stores import SqliteStore, StoreError, StoreUnavailable, sqlite
 
@@ -21,16 +21,16 @@ def level(statements):
 # -- sync -------------------------------------------------------------------------
 
 
-def test_a_commit_is_written_through_only_for_those_who_ask(file_store):
+def test_a_commit_is_written_through_only_for_those_that_ask(file_store):
     assert file_store.transact(level) == NORMAL
     assert file_store.transact(level, sync=True) == FULL
     assert file_store.transact(level) == NORMAL
 
 
-def test_one_who_asks_is_enough_for_a_group(file_store):
+def test_one_that_asks_is_enough_for_a_group(file_store):
     with nobody_leads(file_store):
         calls = [Call(file_store.transact, level, sync=is_it) for is_it in (0, 1, 0)]
-        line_up(file_store, 3)
+        wait_for_queue(file_store, 3)
 
     assert [call.result() for call in calls] == [FULL] * 3
     assert file_store.transact(level) == NORMAL
@@ -43,7 +43,7 @@ def test_a_store_can_write_all_commits_through(file_place):
     assert store.transact(level, sync=True) == FULL
 
 
-def test_nothing_is_set_anew_while_nobody_asks_for_something_else(file_store):
+def test_nothing_is_set_again_while_nobody_asks_for_something_else(file_store):
     file_store.transact(add(0))
     statements = []
     file_store._connection.set_trace_callback(statements.append)
@@ -69,17 +69,17 @@ def test_every_transaction_begins_as_a_writing_one(file_store):
 
 @pytest.fixture
 def _impatient(monkeypatch):
-    monkeypatch.setattr(sqlite, "BUSY", 0.05)
+    monkeypatch.setattr(sqlite, "LOCK_TIMEOUT", 0.05)
 
 
 @pytest.mark.usefixtures("_impatient")
-def test_a_locked_database_is_told_to_all_who_wait(file_place):
+def test_all_that_wait_are_told_that_the_database_is_locked(file_place):
     store = file_place.open()
     connection = file_place.connect()
     connection.execute("begin immediate")
     with nobody_leads(store):
         calls = [Call(store.transact, add(number)) for number in range(3)]
-        line_up(store, 3)
+        wait_for_queue(store, 3)
 
     for call in calls:
         with pytest.raises(StoreUnavailable, match=r"is locked .*Try again") as caught:
@@ -96,7 +96,7 @@ def test_a_database_that_is_locked_for_a_moment_is_waited_for(file_place):
     connection = file_place.connect()
     connection.execute("begin immediate")
     call = Call(store.transact, add(1))
-    line_up(store, 1)
+    wait_for_queue(store, 1)
     connection.execute("commit")
     connection.close()
 
@@ -125,7 +125,7 @@ def test_a_full_database_says_so_and_others_go_on(place):
     with nobody_leads(store):
         large = Call(store.transact, add(1, "x" * 1_000_000))
         small = Call(store.transact, add(2, "x"))
-        line_up(store, 2)
+        wait_for_queue(store, 2)
 
     assert small.result() == 2
     with pytest.raises(StoreUnavailable, match=r"cannot grow.*Free some space"):
@@ -160,7 +160,7 @@ def test_a_directory_without_a_log_is_refused(file_place, monkeypatch):
 @pytest.fixture
 def _small_log(monkeypatch):
     monkeypatch.setattr(sqlite, "SMALL_LOG", 100_000)
-    monkeypatch.setattr(sqlite, "TIDY_EVERY", 1)
+    monkeypatch.setattr(sqlite, "LOG_CHECK_EVERY", 1)
 
 
 def size_of_log(store):

@@ -52,26 +52,37 @@ def test_a_text_is_translated_for_each_database(sql, sqlite, postgres, names):
 
 
 @pytest.mark.parametrize(
-    ("sql", "returns_rows", "always_writes"),
+    ("sql", "returns_rows", "always_writes", "writes_unseen"),
     [
-        ("select 1", True, False),
-        ("with x as (select 1) delete from y", True, False),
-        ("create table x (y integer)", True, False),
-        ("insert into x values (:a)", False, True),
-        (" Insert into x values (:a)", False, True),
-        ("-- why\ninsert into x values (:a)", False, True),
-        ("insert into x values (1) on conflict do nothing", False, False),
-        ("insert into x values ('on conflict')", False, True),
-        ("insert into x values (1) returning y", True, True),
-        ("update x set y = 1", False, False),
-        ("delete from x", False, False),
-        ("delete from x returning y", True, False),
+        ("select 1", True, False, False),
+        ("select 'insert into', 1 for update", True, False, False),
+        ("(select 1)", True, False, False),
+        ("select 1 into x", True, False, True),
+        ("with x as (select 1) select * from x", True, False, False),
+        ("with x as (select 1) delete from y", True, False, True),
+        ("with x as (delete from y returning z) select z from x", True, False, True),
+        ("create table x (y integer)", True, False, True),
+        ("insert into x values (:a)", False, True, False),
+        (" Insert into x values (:a)", False, True, False),
+        ("-- why\ninsert into x values (:a)", False, True, False),
+        ("insert into x values (1) on conflict do nothing", False, False, False),
+        ("insert into x values ('on conflict')", False, True, False),
+        ("insert into x values (1) returning y", True, True, False),
+        ("insert into x values (1) returning(y)", True, True, False),
+        ("update x set y = 1", False, False, False),
+        ("delete from x", False, False, False),
+        ("delete from x returning y", True, False, False),
+        ("", True, False, True),
     ],
 )
-def test_only_who_reads_has_to_wait(sql, returns_rows, always_writes):
+def test_it_is_known_what_a_statement_answers(
+    sql, returns_rows, always_writes, writes_unseen
+):
     query = postgres_query(sql)
 
-    assert (query.returns_rows, query.always_writes) == (returns_rows, always_writes)
+    assert query.returns_rows is returns_rows
+    assert query.always_writes is always_writes
+    assert query.writes_unseen is writes_unseen
 
 
 def test_values_may_have_any_name(store):

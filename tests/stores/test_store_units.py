@@ -13,9 +13,9 @@ from notes import (
     add,
     add_and_raise,
     count_commits,
-    line_up,
     nobody_leads,
     numbers_in,
+    wait_for_queue,
 )
 
 from cmdx.stores import Statements, StoreError
@@ -126,7 +126,7 @@ def test_a_unit_that_raises_hurts_nobody_else(store):
     units = [add(0), add_and_raise(1), add(2), add_and_raise(3), add(4)]
     with nobody_leads(store):
         calls = [Call(store.transact, unit) for unit in units]
-        line_up(store, len(units))
+        wait_for_queue(store, len(units))
 
     for number, call in enumerate(calls):
         if number % 2:
@@ -144,7 +144,7 @@ def test_a_wrong_statement_hurts_nobody_else(store):
 
     with nobody_leads(store):
         calls = [Call(store.transact, unit) for unit in (add(0), wrong, add(1))]
-        line_up(store, 3)
+        wait_for_queue(store, 3)
 
     assert [calls[0].result(), calls[2].result()] == [0, 1]
     with pytest.raises(StoreError, match=r"a statement failed on .*nothing"):
@@ -177,11 +177,11 @@ def test_the_error_of_a_unit_is_told_without_a_reference_cycle(store):
 # -- groups -----------------------------------------------------------------------
 
 
-def test_callers_who_wait_go_together_in_one_transaction(store):
+def test_callers_that_wait_go_together_in_one_transaction(store):
     commits = count_commits(store)
     with nobody_leads(store):
         calls = [Call(store.transact, add(number)) for number in range(20)]
-        line_up(store, 20)
+        wait_for_queue(store, 20)
 
     assert sorted(call.result() for call in calls) == list(range(20))
     assert len(commits) == 1
@@ -199,12 +199,12 @@ def test_units_of_many_threads_are_all_committed(store):
     assert numbers_in(store) == list(range(800))
 
 
-def test_a_line_longer_than_a_group_is_served_in_several(store, monkeypatch):
-    monkeypatch.setattr("cmdx.stores.commits.MOST", 3)
+def test_a_queue_longer_than_a_group_is_served_in_several(store, monkeypatch):
+    monkeypatch.setattr("cmdx.stores.commits.MOST_UNITS", 3)
     commits = count_commits(store)
     with nobody_leads(store):
         calls = [Call(store.transact, add(number)) for number in range(8)]
-        line_up(store, 8)
+        wait_for_queue(store, 8)
 
     assert sorted(call.result() for call in calls) == list(range(8))
     assert len(commits) == 3
@@ -251,9 +251,9 @@ def test_the_time_of_a_unit_is_that_of_its_caller_whoever_leads(store):
 
     with nobody_leads(store):
         later = Call(contextvars.copy_context().run, in_a_week)
-        line_up(store, 1)
+        wait_for_queue(store, 1)
         present = Call(store.transact, lambda statements: statements.now)
-        line_up(store, 2)
+        wait_for_queue(store, 2)
 
     then, now = later.result()
     assert then == pytest.approx(now, abs=30)
@@ -285,6 +285,14 @@ def test_a_closed_store_says_so(store):
         store.wait(0)
 
 
+def test_a_unit_that_closes_its_own_store_is_told_so(store):
+    call = Call(store.transact, lambda _statements: store.close())
+
+    with pytest.raises(StoreError, match=r"a unit called close\(\).*after the unit"):
+        call.result()
+    assert store.transact(add(1)) == 1
+
+
 def test_a_store_can_be_closed_twice(store):
     store.close()
     store.close()
@@ -298,10 +306,10 @@ def test_a_store_is_closed_at_the_end_of_a_block(place):
         store.transact(add(1))
 
 
-def test_those_in_line_are_told_when_the_store_is_closed(store):
+def test_those_in_the_queue_are_told_when_the_store_is_closed(store):
     with nobody_leads(store):
         calls = [Call(store.transact, add(number)) for number in range(3)]
-        line_up(store, 3)
+        wait_for_queue(store, 3)
         store._is_closed = True
 
     for call in calls:

@@ -21,9 +21,9 @@ store.close()
 
 
 @pytest.fixture(autouse=True)
-def _no_glances(monkeypatch):
-    """Have those who wait look only if they are called."""
-    monkeypatch.setattr("cmdx.stores.watch.GLANCE", PATIENCE)
+def _no_rechecks(monkeypatch):
+    """Have callers that wait check the version only if they are woken."""
+    monkeypatch.setattr("cmdx.stores.watch.RECHECK_EVERY", PATIENCE)
 
 
 @pytest.fixture(params=["thread", "coroutine"])
@@ -47,13 +47,13 @@ def start_to_wait(wait, store, **options):
 
 
 def settled_version(store):
-    """Return the version; on PostgreSQL the first who waits is called for nothing."""
-    if type(store).__name__ == "PostgresStore" and not store._ear._connection:
+    """Return the version; on PostgreSQL the first that waits is woken for nothing."""
+    if type(store).__name__ == "PostgresStore" and not store._listener._connection:
         assert store.wait(PATIENCE)
     return store.version()
 
 
-# -- who commits ------------------------------------------------------------------
+# -- commits of others and of this process ----------------------------------------
 
 
 def test_a_commit_of_another_thread_is_noticed(store, wait):
@@ -86,7 +86,7 @@ def test_a_commit_of_another_process_is_noticed(shared_place, wait):
 
 
 def test_a_commit_of_a_plain_connection_is_noticed(shared_place, wait, monkeypatch):
-    monkeypatch.setattr("cmdx.stores.listening.PERIOD", 0.2)
+    monkeypatch.setattr("cmdx.stores.listening.SNAPSHOT_INTERVAL", 0.2)
     store = shared_place.open()
     call = start_to_wait(wait, store)
     connection = shared_place.connect()
@@ -98,7 +98,7 @@ def test_a_commit_of_a_plain_connection_is_noticed(shared_place, wait, monkeypat
 
 
 def test_the_announcement_wakes_other_stores_at_once(postgres_place, monkeypatch):
-    monkeypatch.setattr("cmdx.stores.listening.PERIOD", 3600.0)
+    monkeypatch.setattr("cmdx.stores.listening.SNAPSHOT_INTERVAL", 3600.0)
     store = postgres_place.open()
     call = start_to_wait(type(store).wait, store)
     connection = postgres_place.connect()
@@ -111,7 +111,7 @@ def test_the_announcement_wakes_other_stores_at_once(postgres_place, monkeypatch
     assert call.result() is True
 
 
-def test_all_who_wait_are_called(store):
+def test_all_that_wait_are_woken(store):
     since = settled_version(store)
     threads = [Call(store.wait, PATIENCE, since=since) for _ in range(5)]
 
@@ -176,7 +176,7 @@ def test_a_version_stays_while_nobody_commits(store):
     assert store.version() == since
 
 
-def test_a_unit_that_only_reads_calls_nobody(store):
+def test_a_unit_that_changes_nothing_wakes_nobody(store):
     since = settled_version(store)
     numbers_in(store)
     store.transact(lambda statements: statements.execute("update note set id = 1"))
@@ -194,10 +194,14 @@ def test_the_time_to_wait_is_real_time(store, instant):
     assert time.monotonic() - began < PATIENCE
 
 
-def test_who_was_not_called_looks_all_the_same(memory_store, wait, monkeypatch):
-    monkeypatch.setattr("cmdx.stores.watch.GLANCE", 0.01)
+def test_a_caller_that_was_not_woken_checks_all_the_same(
+    memory_store, wait, monkeypatch
+):
+    monkeypatch.setattr("cmdx.stores.watch.RECHECK_EVERY", 0.01)
     call = start_to_wait(wait, memory_store)
-    memory_store._announce = lambda: None  # as if a leader had been interrupted there
+    memory_store._wake_waiters = lambda: (
+        None
+    )  # as if a leader had been interrupted there
     memory_store.transact(add(1))
 
     assert call.result() is True
@@ -210,7 +214,7 @@ def watchers():
     return {thread for thread in threading.enumerate() if "watcher" in thread.name}
 
 
-def test_one_thread_watches_for_all_who_wait(shared_store):
+def test_one_thread_watches_for_all_that_wait(shared_store):
     before = watchers()
     since = settled_version(shared_store)
     calls = [Call(shared_store.wait, PATIENCE, since=since) for _ in range(8)]
