@@ -259,6 +259,7 @@ def optional(*, default: Any = MISSING, factory: Any = None, **options: Any) -> 
         none_of: The value must not be one of these.
         init: Tells type checkers that callers do not give it; leave it out.
     """
+    checked = _check_options("optional()", options, "default", "factory")
     if (default is MISSING) == (factory is None):
         message = (
             "optional() needs a default value. "
@@ -279,7 +280,7 @@ def optional(*, default: Any = MISSING, factory: Any = None, **options: Any) -> 
         required=False,
         default=default,
         factory=factory,
-        options=_check_options("optional()", options),
+        options=checked,
     )
 
 
@@ -309,9 +310,12 @@ def refuse_unhashable_default(where: str, default: Any) -> None:
         raise DefinitionError(message) from None
 
 
-def _check_options(where: str, options: Mapping[str, Any]) -> dict[str, Any]:
+def _check_options(
+    where: str, options: Mapping[str, Any], *others: str
+) -> dict[str, Any]:
     """Return *options*, with iterables as tuples, or refuse what is wrong."""
-    check_names(where, options, (*SourcedOptions.__annotations__, "source"))
+    known = (*SourcedOptions.__annotations__, "source", *others)
+    check_names(where, options, known, {"min": "use `ge`", "max": "use `le`"})
     options = {name: value for name, value in options.items() if value is not None}
     for name in ("validate", "one_of", "none_of"):  # these are read more than once
         value = options.get(name)

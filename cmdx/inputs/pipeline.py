@@ -9,6 +9,7 @@ coercions, so it is imported when the first task with inputs is made.
 from __future__ import annotations
 
 from contextlib import suppress
+from decimal import Decimal
 from functools import partial
 from typing import TYPE_CHECKING, Any, get_args, get_origin
 
@@ -57,6 +58,13 @@ if TYPE_CHECKING:
     from cmdx.task import Task
 
 
+SAMPLES: dict[Any, Any] = {int: 1, float: 1.0, Decimal: Decimal(1)}
+"""A number of each kind, to try rules on."""
+
+NOT_FOR_NUMBERS = ("numeric", "sized", "pattern")
+"""What rules say about a value of a kind that they do not apply to."""
+
+
 class Undefined(Exception):  # noqa: N818 -- it says what a name is
     """A name in an annotation, or of a method, is not defined yet."""
 
@@ -67,6 +75,7 @@ def check_inputs(cls: type[Task[Any]], fields: Fields) -> None:
         if not isinstance(declared.annotation, Unevaluated):
             with suppress(Undefined):
                 _input_plan(cls, declared)
+                _check_rules(cls, declared)
                 _check_default(cls, declared)
 
 
@@ -76,6 +85,7 @@ def input_plans(cls: type[Task[Any]], fields: Fields) -> tuple[InputPlan, ...]:
     try:
         for declared in fields.inputs.values():
             plans.append(_input_plan(cls, declared))
+            _check_rules(cls, declared)
             _check_default(cls, declared)
         return tuple(plans)
     except Undefined as error:
@@ -245,6 +255,27 @@ def _takes_all_values(declared: Input) -> bool:
     members = union_members(declared.annotation)
     kinds = [get_origin(kind) or kind for kind in members if kind is not type(None)]
     return bool(kinds) and all(kind is tuple or kind in SEQUENCES for kind in kinds)
+
+
+def _check_rules(cls: type[Task[Any]], declared: Input) -> None:
+    """Refuse a rule that no number can keep, for an input that is a number."""
+    options = declared.field.options
+    kind = bare_annotation(declared.annotation)
+    sample = SAMPLES.get(kind) if isinstance(kind, type) else None
+    if sample is None or not {"coerce", "transform"}.isdisjoint(options):
+        return
+    for name, value in (*constraints_in(declared.annotation), *options.items()):
+        try:
+            if name in NAMES:
+                VALIDATORS[name](value)(sample)
+        except Invalid as invalid:
+            if invalid.code in NOT_FOR_NUMBERS:
+                message = (
+                    f"{cls.__qualname__}.{declared.name}: the rule {name}={value!r} "
+                    f"refuses every {type(sample).__name__}. Use a rule for numbers, "
+                    "with a number."
+                )
+                raise DefinitionError(message) from None
 
 
 def _check_default(cls: type[Task[Any]], declared: Input) -> None:

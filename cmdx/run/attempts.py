@@ -13,7 +13,7 @@ form a reference cycle: error → traceback → frame → error.
 from __future__ import annotations
 
 from types import CoroutineType
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 
 from cmdx import clock
 from cmdx.exceptions import AsyncTaskError
@@ -51,6 +51,8 @@ async def run_attempts(task: Invocation, run: Run) -> None:
             value = task.work()
             if type(value) is CoroutineType:
                 value = await in_time(require_async_run(run, value))
+                if type(value) is CoroutineType:
+                    refuse_unawaited(run, value)
         except BaseException as error:
             if not retry_or_end(task, run, error, start):
                 raise
@@ -200,6 +202,15 @@ def require_async_run(run: Run, coroutine: CoroutineType[Any, Any, T]) -> Awaita
         is_hidden = run.plan.awaiting_part is None
         raise AsyncTaskError(run.task, is_hidden=is_hidden)
     return coroutine
+
+
+def refuse_unawaited(run: Run, coroutine: CoroutineType[Any, Any, Any]) -> NoReturn:
+    """Raise: a coroutine that ``work`` returns has not run, and nobody would run it."""
+    coroutine.close()
+    cure = "Write `return await ...`."
+    name = f"{run.task.__qualname__}.work"
+    message = f"{name} returned the coroutine {coroutine.__qualname__}(). {cure}"
+    raise TypeError(message)
 
 
 def in_time(coroutine: Awaitable[T]) -> Awaitable[T]:

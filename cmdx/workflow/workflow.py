@@ -120,7 +120,8 @@ class Workflow(Task[V_co]):
         if not isinstance(steps, tuple | list):
             message = (
                 f"{cls.__qualname__}.steps must be a tuple, got {steps!r}. "
-                "Write `steps = (First, Second)`."
+                "Write `steps = (First, Second)`, and `steps = (First,)` for one, with "
+                "a comma."
             )
             raise DefinitionError(message)
         if steps:

@@ -321,7 +321,7 @@ def test_a_field_of_another_library_is_refused_with_the_cure(field):
         (int, {"default": 1, "ge": 2}, "the default 1 must be at least 2"),
         (int, {"default": "many"}, "the default 'many' must be a whole number"),
         (str, {"default": "", "presence": True}, "the default '' must be present"),
-        (Annotated[int, re.compile("x")], {"default": 3}, "has the wrong format"),
+        (Annotated[str, re.compile("x")], {"default": "y"}, "has the wrong format"),
         (str | None, {"default": "x", "one_of": "ab"}, "must be one of a, b"),
     ],
 )
@@ -369,6 +369,46 @@ def test_a_default_is_not_handed_to_callables_before_the_task_runs():
     assert calls == []
     assert Tell.execute().success
     assert calls == [1, "x", 4]
+
+
+@pytest.mark.parametrize(
+    ("annotation", "options", "rule"),
+    [
+        (int, {"ge": "1"}, "ge='1'"),
+        (float, {"max_length": 3}, "max_length=3"),
+        (int, {"pattern": "[0-9]+"}, "pattern="),
+        (Annotated[int, re.compile("x")], {}, "pattern="),
+    ],
+)
+def test_a_rule_that_no_number_can_keep_is_refused(annotation, options, rule):
+    with refused("Tell.it", rule, "Use a rule for numbers"):
+
+        class Tell(Task[None]):
+            it: annotation = required(**options)
+
+
+@pytest.mark.parametrize(
+    ("declare", "options", "hint"),
+    [
+        (optional, {"defualt": 1}, "did you mean 'default'?"),
+        (required, {"min": 1}, "use `ge`"),
+        (required, {"max": 1}, "use `le`"),
+    ],
+)
+def test_a_misspelt_option_is_answered_with_the_right_one(declare, options, hint):
+    with refused(hint):
+        declare(**options)
+
+
+def test_a_rule_is_not_tried_on_what_a_function_makes_of_the_input():
+    class Tell(Task[str]):
+        it: int = required(transform=str, max_length=3)
+
+        def work(self):
+            return self.it
+
+    assert Tell.execute(it=7).value == "7"
+    assert Tell.execute(it=7000).failed
 
 
 def test_a_hook_cannot_take_the_name_of_an_inherited_field():

@@ -899,6 +899,23 @@ def test_a_coroutine_made_by_plain_work_is_awaited_and_retried():
     assert result.retries == 1
 
 
+def test_a_coroutine_that_async_work_returns_was_not_awaited_and_fails_the_task():
+    begun = []
+
+    async def charge():
+        begun.append(1)
+
+    class Charge(Task[None]):
+        async def work(self):
+            return charge()  # ``await`` is missing
+
+    result = asyncio.run(Charge.aexecute())
+
+    assert "Charge.work returned the coroutine" in result.reason
+    assert "Write `return await ...`" in result.reason
+    assert begun == []
+
+
 def test_the_coroutines_that_decorated_hooks_return_are_awaited():
     events = []
 
