@@ -63,10 +63,16 @@ class AsyncTaskError(CmdxError, TypeError):
         task: The class.
         part: The part of it that awaits, if it is not ``work``.
         is_hidden: Whether a decorator hides that it awaits, which adds a hint.
+        cure: What to do, if it is not to use ``aexecute``.
     """
 
     def __init__(
-        self, task: type[object], part: str | None = None, *, is_hidden: bool = False
+        self,
+        task: type[object],
+        part: str | None = None,
+        *,
+        is_hidden: bool = False,
+        cure: str | None = None,
     ) -> None:
         name = task.__qualname__
         because = "" if part in (None, "work") else f" ({part} is async)"
@@ -74,10 +80,13 @@ class AsyncTaskError(CmdxError, TypeError):
             " In a parallel group, a decorator around an async method must return an "
             "`async def` function, or the step is run in a thread."
         )
+        if cure is None:
+            cure = (
+                f"Use `await {name}.aexecute(...)`, or outside an event loop "
+                f"`asyncio.run({name}.aexecute(...))`.{hint if is_hidden else ''}"
+            )
         super().__init__(
-            f"{name} awaits{because}, so it cannot run synchronously. "
-            f"Use `await {name}.aexecute(...)`, or outside an event loop "
-            f"`asyncio.run({name}.aexecute(...))`.{hint if is_hidden else ''}"
+            f"{name} awaits{because}, so it cannot run synchronously. {cure}"
         )
 
     def __reduce__(self) -> tuple[Any, ...]:

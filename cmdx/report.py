@@ -175,7 +175,7 @@ def error_line(error: BaseException | None) -> str | None:
 def error_name(error: BaseException) -> str:
     """Return the name of the class of *error*, or of what it stands for."""
     if isinstance(error, RecordedError):
-        return error.type_name
+        return error_text(error.type_name)
     return type(error).__qualname__
 
 

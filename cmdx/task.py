@@ -418,7 +418,7 @@ def begin_leg(
     run.plan = type(task)._cmdx_.plan  # it may have changed since
     if longest_pause != math.inf:
         run.longest_pause = check_seconds("run()", "longest_pause", longest_pause)
-    suspended = None if earlier is None else check_earlier(earlier)
+    suspended = None if earlier is None else check_earlier(earlier, type(task))
     run.start(task, awaits=awaits)
     if suspended is not None:
         resume(run, suspended)

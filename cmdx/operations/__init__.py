@@ -6,7 +6,6 @@ crashes, repeats or is cancelled. A duplicate gets the result of the first run.
 """
 
 from cmdx.operations.answers import Operation, current_operation
-from cmdx.operations.decide import OperationState
 from cmdx.operations.errors import (
     Indeterminate,
     OperationCancelled,
@@ -16,8 +15,8 @@ from cmdx.operations.errors import (
     OperationIdError,
     StillRunning,
 )
+from cmdx.operations.ledger import Ledger, Session
 from cmdx.operations.policy import OperationPolicy, operation
-from cmdx.operations.session import Ledger, Session
 from cmdx.operations.signals import (
     operation_admitted,
     operation_indeterminate,
@@ -25,6 +24,7 @@ from cmdx.operations.signals import (
     operation_replayed,
     operation_sealed,
 )
+from cmdx.operations.table import OperationState
 from cmdx.operations.within import connection
 
 __all__ = [

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from cmdx.inputs.resolve import resolve
-from cmdx.operations.decide import Answer, Ending, OperationState
 from cmdx.operations.errors import (
     Indeterminate,
     OperationCancelled,
@@ -27,6 +26,7 @@ from cmdx.operations.signals import (
     operation_released,
     operation_replayed,
 )
+from cmdx.operations.table import Answer, Ending, OperationState
 from cmdx.run.ending import check_errors, end
 from cmdx.run.lifecycle import end_without_run, take_result
 from cmdx.telemetry import send
@@ -34,8 +34,9 @@ from cmdx.wire import WireError, load_result
 
 if TYPE_CHECKING:
     from cmdx import Result, Task
-    from cmdx.operations.decide import OperationRecord
-    from cmdx.operations.ledger import Call
+    from cmdx.operations.lifecycle import Call
+    from cmdx.operations.table import OperationRecord
+    from cmdx.stores import Store
     from cmdx.wire import RefusedInputError
 
 
@@ -65,7 +66,7 @@ class Operation:
         )
 
 
-in_progress: ContextVar[Operation | None] = ContextVar(
+in_progress: ContextVar[InProgress | None] = ContextVar(
     "cmdx.operations.in_progress", default=None
 )
 
@@ -79,23 +80,38 @@ def current_operation() -> Operation | None:
         def work(self):
             bank.charge(self.card, idempotency_key=current_operation().id)
     """
-    return in_progress.get()
+    found = in_progress.get()
+    return None if found is None else found.operation
 
 
 class InProgress:
     """A block in which ``current_operation`` returns an operation."""
 
-    def __init__(self, operation: Operation) -> None:
+    def __init__(self, operation: Operation, store: Store) -> None:
         self.operation = operation
+        self.store = store
+        self.outer: InProgress | None = None
 
     def __enter__(self) -> None:
         """Let it be the current operation."""
-        self._token = in_progress.set(self.operation)
+        self.outer = in_progress.get()
+        self._token = in_progress.set(self)
 
     def __exit__(self, *_error: object) -> None:
         """Let the one before it be the current operation again."""
         with suppress(ValueError):  # the block is left in another context
             in_progress.reset(self._token)
+
+
+def is_in_progress_here(call: Call) -> bool:
+    """Tell whether an operation is called inside of its own ``work``."""
+    key = call.ledger.store, call.request.session, call.request.id
+    found = in_progress.get()
+    while found is not None:
+        if (found.store, found.operation.session, found.operation.id) == key:
+            return True
+        found = found.outer
+    return False
 
 
 def with_operation(
@@ -143,7 +159,8 @@ def unreadable(record: OperationRecord, error: Exception) -> WireError:
 def refuse_by(call: Call, answer: Answer, record: OperationRecord) -> Result[Any]:
     """Return the failed result that the table demands."""
     if answer is Answer.REFUSE_CONFLICT:
-        return refuse(call, OperationConflict(record.id, call.request.task), record)
+        error = OperationConflict(record.id, record.task, call.request.task)
+        return refuse(call, error, record)
     if answer is Answer.REFUSE_EXPIRED:
         expired = record._replace(state=OperationState.EXPIRED)
         return refuse(call, OperationExpired(record.id), expired)
@@ -153,6 +170,9 @@ def refuse_by(call: Call, answer: Answer, record: OperationRecord) -> Result[Any
         return refuse(call, OperationCancelled(record.id), record)
     why = WHY.get(record.ending, "it ended without an outcome")
     can_ask = record.state is OperationState.INDETERMINATE
+    if can_ask and call.request.can_recover:
+        why += ", and recover() did not find out"
+        can_ask = False
     return refuse(call, Indeterminate(record.id, why, can_ask=can_ask), record)
 
 

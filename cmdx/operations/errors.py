@@ -26,11 +26,17 @@ class OperationError(CmdxError):
 class OperationConflict(OperationError):  # noqa: N818 -- named in the contract
     """The id belongs to another task, or to other inputs."""
 
-    def __init__(self, id: str, task: str) -> None:  # noqa: A002 -- as users write it
-        super().__init__(
-            f"the operation {id!r} was started with another task or other inputs than "
-            f"{task} was given now. Use a new id for a new intention."
-        )
+    def __init__(self, id: str, stored: str, task: str) -> None:  # noqa: A002 -- as users write it
+        if stored == task:
+            what = f"the operation {id!r} was started with other inputs of {task}. "
+            cure = "Use a new id for a new intention."
+        else:
+            what = f"the operation {id!r} was started by {stored}, not by {task}. "
+            cure = (
+                "Use a new id for a new intention. A class that is to keep its "
+                'operations when it is moved or renamed needs the keyword name="...".'
+            )
+        super().__init__(what + cure)
 
 
 class Indeterminate(OperationError):  # noqa: N818 -- named in the contract
@@ -73,7 +79,8 @@ class OperationExpired(OperationError):  # noqa: N818 -- named in the contract
     def __init__(self, id: str) -> None:  # noqa: A002 -- as users write it
         super().__init__(
             f"the operation {id!r} ended so long ago that its outcome is no longer "
-            "kept. Use a new id, or declare a longer `keep`."
+            "kept. Look at its effects before you use a new id, and declare a longer "
+            "`keep` for the next time."
         )
 
 

@@ -2,7 +2,7 @@
 ``Ledger`` and ``Session``: what people call.
 
 A ledger has a store. A session is a scope of operation ids in it. What happens when an
-operation is run is in ``cmdx.operations.ledger``.
+operation is run is in ``cmdx.operations.lifecycle``.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from cmdx import Task
 from cmdx.declare.checks import check_seconds
-from cmdx.operations import decide as table
+from cmdx.operations import table
 from cmdx.operations.answers import Operation, refuse_inputs
-from cmdx.operations.calls import AwaitingCalls, BlockingCalls
 from cmdx.operations.errors import OperationIdError
-from cmdx.operations.heart import heart
-from cmdx.operations.ledger import Call, run_call
-from cmdx.operations.records import load_record, write_record
-from cmdx.operations.recovery import check_recover
+from cmdx.operations.leases import lease_keeper_of
+from cmdx.operations.lifecycle import Call, check_id, run_call
+from cmdx.operations.modes import AsyncMode, SyncMode
+from cmdx.operations.records import load_record, peek_record, write_record
+from cmdx.operations.recovery import refuse_async_recover
 from cmdx.operations.within import new_transaction
 from cmdx.run.lifecycle import drive
 from cmdx.run.record import check_can_start
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from os import PathLike
 
     from cmdx import Result
-    from cmdx.operations.calls import Calls
-    from cmdx.operations.decide import OperationRecord
+    from cmdx.operations.modes import Mode
+    from cmdx.operations.table import OperationRecord
     from cmdx.stores import Statements, Store
 
 V = TypeVar("V")
@@ -64,7 +64,7 @@ class Ledger:
     ) -> None:
         self.store = connect(store)
         self.lease = check_seconds("Ledger", "lease", lease, above_zero=True)
-        self.heart = heart
+        self.lease_keeper = lease_keeper_of(self.store)
         self._next_eviction = 0.0
 
     def session(self, name: str) -> Session:
@@ -91,8 +91,9 @@ class Ledger:
         """Show the store."""
         return f"Ledger({self.store.name!r})"
 
-    def is_eviction_due(self, now: float) -> bool:
+    def is_eviction_due(self) -> bool:
         """Tell whether old records are to be looked for, at most once a minute."""
+        now = self.store.now()
         if now < self._next_eviction:
             return False
         self._next_eviction = now + EVICTION_PAUSE
@@ -132,11 +133,10 @@ class Session:
             wait: The seconds to wait for another run of the same operation; without
                 limit by default.
         """
-        check_invocation(invocation)
-        check_can_start(invocation, awaits=False)
-        check_recover(type(invocation))
-        calls = BlockingCalls(self.ledger.store)
-        return drive(self._run(invocation, id, within, wait, calls))
+        check_invocation(invocation, awaits=False)
+        refuse_async_recover(type(invocation))
+        mode = SyncMode(self.ledger.store)
+        return drive(self._run(invocation, id, within, wait, mode))
 
     async def arun(
         self,
@@ -159,10 +159,9 @@ class Session:
             within: As for ``run``; also an asynchronous connection.
             wait: As for ``run``.
         """
-        check_invocation(invocation)
-        check_can_start(invocation, awaits=True)
-        calls = AwaitingCalls(self.ledger.store)
-        return await self._run(invocation, id, within, wait, calls)
+        check_invocation(invocation, awaits=True)
+        mode = AsyncMode(self.ledger.store)
+        return await self._run(invocation, id, within, wait, mode)
 
     async def _run(
         self,
@@ -170,13 +169,13 @@ class Session:
         id: str | None,  # noqa: A002 -- as users write it
         within: Any,
         wait: float | None,
-        calls: Calls,
+        mode: Mode,
     ) -> Result[V]:
         store = self.ledger.store
-        transaction = await new_transaction(within, store, awaits=calls.awaits)
+        transaction = await new_transaction(within, store, awaits=mode.awaits)
         try:
             call = Call(self, invocation, id, wait, transaction)
-            return await run_call(call, calls)
+            return await run_call(call, mode)
         except RefusedInputError as error:
             return refuse_inputs(invocation, error)
         finally:
@@ -186,11 +185,12 @@ class Session:
     def get(self, id: str) -> Operation | None:  # noqa: A002 -- as users write it
         """Return where an operation stands; None if nobody has heard of it."""
         unit = self._reading_unit(id)
-        return self.ledger.store.transact(unit)
+        return self.ledger.store.transact(unit, read_only=True)
 
     async def aget(self, id: str) -> Operation | None:  # noqa: A002 -- as users write it
         """Do what ``get`` does, without blocking the event loop."""
-        return await self.ledger.store.atransact(self._reading_unit(id))
+        unit = self._reading_unit(id)
+        return await self.ledger.store.atransact(unit, read_only=True)
 
     def cancel(self, id: str) -> bool:  # noqa: A002 -- as users write it
         """
@@ -212,8 +212,10 @@ class Session:
         self,
         id: str,  # noqa: A002 -- as users write it
     ) -> Callable[[Statements], Operation | None]:
+        check_id(id)
+
         def read(statements: Statements) -> Operation | None:
-            record = load_record(statements, self.name, id)
+            record = peek_record(statements, self.name, id)
             if record is None or table.is_forgotten(record, statements.now):
                 return None
             return Operation.of(table.present_state(record, statements.now))
@@ -224,6 +226,8 @@ class Session:
         self,
         id: str,  # noqa: A002 -- as users write it
     ) -> Callable[[Statements], OperationRecord | None]:
+        check_id(id)
+
         def cancel(statements: Statements) -> OperationRecord | None:
             record = load_record(statements, self.name, id)
             cancelled = table.cancel(record, statements.now)
@@ -235,15 +239,22 @@ class Session:
     def _note_cancelled(self, record: OperationRecord | None) -> bool:
         if record is None:
             return False
-        self.ledger.heart.cancel(record.owner)
+        self.ledger.lease_keeper.cancel(record.owner)
         return True
 
 
-def check_invocation(invocation: object) -> None:
-    """Refuse anything but a task with its inputs."""
+def check_invocation(invocation: object, *, awaits: bool) -> None:
+    """Refuse anything but a task with its inputs that can run now."""
     if not isinstance(invocation, Task):
         message = (
             "a session runs an invocation, such as ChargeCard(order_id=7), "
             f"got {invocation!r}."
         )
         raise TypeError(message)
+    name, run = type(invocation).__qualname__, "arun" if awaits else "run"
+    check_can_start(
+        invocation,
+        awaits=awaits,
+        instead=f"await session.arun({name}(...), id=...)",
+        again=f"session.{run}({name}(...), id=...)",
+    )

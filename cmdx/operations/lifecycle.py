@@ -1,14 +1,14 @@
 """
 Running an operation at most once.
 
-1. the attempt is told to run, attach, replay or give up    ``cmdx.operations.decide``
+1. the attempt is told to run, attach, replay or give up    ``cmdx.operations.table``
 2. the owner runs the task while its lease is extended      ``run_as_owner``
 3. the outcome is sealed, and only then told                ``seal_outcome``
-4. a duplicate waits for the owner and is told the same     ``run_call``
-5. if nobody knows the outcome, the task may find out       ``cmdx.operations.recovery``
+4. a duplicate waits for the owner and is told the same     ``await_owner``
+5. if nobody knows the outcome, the task may find out       ``run_recovery``
 
-It is written once, as coroutines. ``calls`` does what differs between a synchronous and
-an asynchronous caller; those of a synchronous one never suspend.
+It is written once, as coroutines. A ``Mode`` does what differs between a synchronous
+and an asynchronous caller; the coroutines of a synchronous one never suspend.
 
 An owner that lost its record drops its outcome and answers as a duplicate that arrives
 now: it goes back to step 1.
@@ -21,37 +21,44 @@ import re
 from contextlib import nullcontext, suppress
 from functools import partial
 from sys import modules
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from cmdx import remaining
 from cmdx.chain import new_id
 from cmdx.clock import entropy
 from cmdx.declare.checks import check_seconds
-from cmdx.operations import decide as table
+from cmdx.operations import table
 from cmdx.operations.answers import (
     InProgress,
-    Operation,
     announce_ending,
+    is_in_progress_here,
     refuse,
     refuse_by,
     replay,
     with_operation,
 )
-from cmdx.operations.decide import Answer, Ending, OperationState, Request
-from cmdx.operations.errors import Indeterminate, OperationIdError, StillRunning
-from cmdx.operations.heart import Execution, ExtendedLease
+from cmdx.operations.errors import (
+    Indeterminate,
+    OperationError,
+    OperationIdError,
+    StillRunning,
+)
+from cmdx.operations.leases import ExtendedLease, OwnedRun
 from cmdx.operations.policy import OperationPlan
 from cmdx.operations.records import (
     evict_records,
     insert_record,
     load_record,
+    peek_record,
     write_record,
 )
 from cmdx.operations.recovery import recover
 from cmdx.operations.signals import operation_admitted, operation_sealed
+from cmdx.operations.table import Answer, Ending, OperationState, Request
 from cmdx.operations.within import CommitRefused, TransactionEnded, no_connection
 from cmdx.report import error_line
 from cmdx.stores import StoreError, StoreUnavailable
+from cmdx.stores.errors import CommitUncertain
 from cmdx.telemetry import send
 from cmdx.wire import fingerprint
 from cmdx.wire.results import result_text
@@ -61,11 +68,14 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from cmdx import Result, Task
-    from cmdx.operations.calls import Calls
-    from cmdx.operations.decide import Decision, OperationRecord
-    from cmdx.operations.session import Session
+    from cmdx.operations.ledger import Session
+    from cmdx.operations.modes import Mode
+    from cmdx.operations.table import Decision, OperationRecord
     from cmdx.operations.within import Transaction
     from cmdx.stores import Statements
+
+Unit: TypeAlias = "Callable[[Statements], OperationRecord | None]"
+"""What changes one record, inside a transaction of a store."""
 
 ID = re.compile(r"[A-Za-z0-9_:.\-]{1,255}")
 LONGEST_WAIT = 1.0
@@ -150,14 +160,14 @@ def check_id(id: object) -> str:  # noqa: A002 -- as users write it
     """Return the id of an operation; refuse anything else."""
     if not isinstance(id, str) or not ID.fullmatch(id):
         message = (
-            "the id of an operation has 1 to 255 letters, digits, and -_:. only, "
-            f"got {id!r}."
+            "the id of an operation is a text of 1 to 255 letters, digits, and -_:. "
+            f"only, got {id!r}."
         )
         raise OperationIdError(message)
     return id
 
 
-async def run_call(call: Call, calls: Calls) -> Result[Any]:
+async def run_call(call: Call, mode: Mode) -> Result[Any]:
     """
     Take an attempt to its result.
 
@@ -167,20 +177,22 @@ async def run_call(call: Call, calls: Calls) -> Result[Any]:
     seen = result = None
     while True:
         try:
-            steps = admit(call, calls)
-            answer, record = await calls.admit(steps, partial(withdraw, call, calls))
+            steps = admit(call, mode)
+            answer, record = await mode.admit(steps, partial(withdraw, call, mode))
             if answer is Answer.ATTACH:
+                if is_in_progress_here(call):
+                    return refuse(call, waits_for_itself(record), record)
                 call.is_attached = True
-                result = await await_owner(call, calls, record, seen)
-                seen = calls.store.version()
+                result = await await_owner(call, mode, record, seen)
+                seen = mode.store.version()
         except StoreError as error:
             return refuse(call, error)
         if answer is Answer.REPLAY:
             return replay(call, record)
         if answer is Answer.RUN:
-            result = await calls.finish(run_as_owner(call, calls, record), record)
+            result = await mode.finish(run_as_owner(call, mode, record), record)
         elif answer is Answer.RECOVER:
-            result = await calls.finish(run_recovery(call, calls, record), record)
+            result = await mode.finish(run_recovery(call, mode, record), record)
         elif answer is not Answer.ATTACH:
             return refuse_by(call, answer, record)
         if result is not None:
@@ -188,83 +200,105 @@ async def run_call(call: Call, calls: Calls) -> Result[Any]:
         call.follow(record)
 
 
-async def admit(call: Call, calls: Calls) -> Decision:
+async def admit(call: Call, mode: Mode) -> Decision:
     """Ask the table, and store what it says."""
     ledger, request = call.ledger, call.request
+    evicts = ledger.is_eviction_due()
     dead: list[OperationRecord] = []
 
     def ask_table(statements: Statements) -> Decision:
-        now = statements.now
-        record = load_record(statements, request.session, request.id)
+        now, lease = statements.now, ledger.lease
+        record = peek_record(statements, request.session, request.id)
         if record is None:
-            record = insert_record(statements, table.admit(request, now, ledger.lease))
-        decision = table.decide(record, request, now, ledger.lease)
+            record = insert_record(statements, table.admit(request, now, lease))
+        decision = table.decide(record, request, now, lease)
+        if decision.record is not record and statements.dialect != "sqlite":
+            # Only who changes it needs the lock: replays must not wait for each other.
+            record = load_record(statements, request.session, request.id)
+            decision = table.decide(record, request, now, lease)
         write_record(statements, record, decision.record)
         if table.has_found_dead_owner(record, decision.record):
             dead.append(decision.record)
-        if ledger.is_eviction_due(now):
+        if evicts:
             evict_records(statements)
         return decision
 
     try:
-        decision = await calls.transact(ask_table, sync=request.policy.persist)
-    except StoreUnavailable:
-        # It may have been stored all the same; the same token is admitted again.
-        decision = await calls.transact(ask_table, sync=request.policy.persist)
+        decision = await mode.transact(ask_table, sync=request.policy.persist)
+    except StoreUnavailable as error:
+        decision = await admit_again(call, mode, ask_table, error)
     if decision.record in dead:
         announce_ending(call.invocation, decision.record)
     return decision
 
 
-async def withdraw(call: Call, calls: Calls, decision: Decision) -> None:
+async def admit_again(
+    call: Call,
+    mode: Mode,
+    ask_table: Callable[[Statements], Decision],
+    error: StoreUnavailable,
+) -> Decision:
+    """
+    Ask the table once more after the store could not be reached.
+
+    The admission may have been stored all the same: then the same token is admitted
+    again. If that fails as well, it is taken back as soon as the store is there.
+    """
+    request, ledger = call.request, call.ledger
+    try:
+        return await mode.transact(ask_table, sync=request.policy.persist)
+    except StoreUnavailable as again:
+        if isinstance(error, CommitUncertain) or isinstance(again, CommitUncertain):
+            record = table.admit(request, call.began, ledger.lease)
+            unit = releasing_unit(record, Ending.WITHDRAWN)
+            run = OwnedRun(mode.store, record, ledger.lease)
+            ledger.lease_keeper.keep_trying(run, unit)
+        raise
+
+
+async def withdraw(call: Call, mode: Mode, decision: Decision | None = None) -> None:
     """Take back the admission of a caller who left before ``work`` was called."""
-    if decision.answer is not Answer.RUN:
+    if decision is not None and decision.answer is Answer.RECOVER:
+        with suppress(StoreError):  # else the lease ends by itself
+            await mode.transact(stopping_unit(decision.record))
         return
-
-    def take_back(statements: Statements) -> OperationRecord | None:
-        record = decision.record
-        stored = load_record(statements, record.session, record.id)
-        ended = table.withdraw(stored, record.owner, statements.now)
-        write_record(statements, stored, ended)
-        return ended
-
-    with suppress(StoreError):  # else the lease ends by itself
-        ended = await calls.transact(take_back, sync=decision.record.persist)
-        if ended is not None:
-            announce_ending(call.invocation, ended)
+    record = table.admit(call.request, call.began, call.ledger.lease)
+    await end_operation(mode, call.invocation, record, Ending.WITHDRAWN)
 
 
 async def run_as_owner(
-    call: Call, calls: Calls, record: OperationRecord
+    call: Call, mode: Mode, record: OperationRecord
 ) -> Result[Any] | None:
     """Run the task and seal its outcome; None if the record was lost meanwhile."""
     invocation = call.next_invocation()
-    execution = Execution(calls.store, record, call.ledger.lease)
-    operation = Operation.of(record)
+    owned_run = OwnedRun(mode.store, record, call.ledger.lease)
     call.has_run = True
-    with keep_lease(call, execution):
+    with keep_lease(call, owned_run):
         try:
-            if operation_admitted.receivers:
-                send(operation_admitted, invocation, operation=operation)
-            with InProgress(operation):
-                result = await run_task(call, calls, invocation, execution)
+            result = await run_task(call, mode, invocation, owned_run)
         except StoreUnavailable as error:  # there is no transaction, so no effect
-            await end_operation(calls, invocation, record, Ending.LOST)
+            await end_operation(mode, invocation, record, Ending.LOST)
             return refuse(call, error, record)
         except TransactionEnded as error:
-            await end_operation(calls, invocation, record, Ending.COMMITTED)
+            await end_operation(mode, invocation, record, Ending.COMMITTED)
             return refuse(call, Indeterminate(record.id, str(error)), record)
         except BaseException as error:
-            was_ended = call.transaction is not None and call.transaction.was_ended
-            ending = Ending.COMMITTED if was_ended else Ending.CANCELLED
-            await end_operation(calls, invocation, record, ending)
-            if execution.was_cancelled and is_cancellation(error):
+            ending = ending_of_interrupt(call, invocation)
+            await end_operation(mode, invocation, record, ending)
+            if owned_run.was_cancelled and is_cancellation(error):
                 return None
             raise
         if record.seal == "decided" and not is_decided(result):
-            ended = await end_operation(calls, invocation, record, Ending.RAISED)
+            ended = await end_operation(mode, invocation, record, Ending.RAISED)
             return None if ended is None else with_operation(call, result, ended)
-        return await seal_outcome(call, calls, record, result, execution)
+        return await seal_outcome(call, mode, record, result, owned_run)
+
+
+def ending_of_interrupt(call: Call, invocation: Task[Any]) -> Ending:
+    """Return what an interrupt means for the operation."""
+    if call.transaction is not None and call.transaction.was_ended:
+        return Ending.COMMITTED
+    return Ending.CANCELLED if invocation._cmdx_.work_began else Ending.WITHDRAWN
 
 
 def is_cancellation(error: BaseException) -> bool:
@@ -273,39 +307,36 @@ def is_cancellation(error: BaseException) -> bool:
     return asyncio is not None and isinstance(error, asyncio.CancelledError)
 
 
-def keep_lease(call: Call, execution: Execution) -> AbstractContextManager[None]:
+def keep_lease(call: Call, owned_run: OwnedRun) -> AbstractContextManager[None]:
     """Return what extends the lease in a block, where a lease is needed."""
     if call.transaction is not None and call.transaction.holds_file:
         return nullcontext()
-    return ExtendedLease(call.ledger.heart, execution)
+    return ExtendedLease(call.ledger.lease_keeper, owned_run)
 
 
 async def run_task(
-    call: Call, calls: Calls, invocation: Task[Any], execution: Execution
+    call: Call, mode: Mode, invocation: Task[Any], owned_run: OwnedRun
 ) -> Result[Any]:
-    """Run the task, in a transaction of the user's if there is one."""
-    transaction = call.transaction
-    if transaction is None:
-        with no_connection():
-            return await calls.run(invocation, execution)
-    await transaction.begin(awaits=calls.awaits)
-    result: Result[Any] = await transaction.run(invocation, calls, execution)
-    return result
+    """Run the task, in the user's transaction if there is one."""
+    transaction, operation = call.transaction, owned_run.operation
+    if operation_admitted.receivers:
+        send(operation_admitted, invocation, operation=operation)
+    with InProgress(operation, mode.store):
+        if transaction is None:
+            with no_connection():
+                return await mode.run(invocation, owned_run)
+        await transaction.begin(awaits=mode.awaits)
+        result: Result[Any] = await transaction.run(invocation, mode, owned_run)
+        return result
 
 
 async def end_operation(
-    calls: Calls, invocation: Task[Any], record: OperationRecord, ending: Ending
+    mode: Mode, invocation: Task[Any], record: OperationRecord, ending: Ending
 ) -> OperationRecord | None:
     """Store that a run gave no outcome; None if the record was lost meanwhile."""
-
-    def release(statements: Statements) -> OperationRecord | None:
-        stored = load_record(statements, record.session, record.id)
-        ended = table.release(stored, record.owner, ending, statements.now)
-        write_record(statements, stored, ended)
-        return ended
-
+    unit = releasing_unit(record, ending)
     try:
-        ended = await calls.transact(release, sync=record.persist)
+        ended = await mode.transact(unit, sync=record.persist)
     except StoreError:
         return None  # nobody extends the lease any more, so it ends by itself
     if ended is not None:
@@ -313,32 +344,41 @@ async def end_operation(
     return ended
 
 
+def releasing_unit(record: OperationRecord, ending: Ending) -> Unit:
+    """Return what ends an operation that has no outcome."""
+
+    def release(stored: OperationRecord | None, now: float) -> OperationRecord | None:
+        return table.release(stored, record.owner, ending, now)
+
+    return changing_unit(record, release)
+
+
 async def seal_outcome(
     call: Call,
-    calls: Calls,
+    mode: Mode,
     record: OperationRecord,
     result: Result[Any],
-    execution: Execution,
+    owned_run: OwnedRun,
 ) -> Result[Any] | None:
     """Store the outcome of the owner's run, then tell it."""
     try:
         if call.transaction is None or result.failed:
-            outcome = result_text(result)
-            sealed = await store_outcome(calls, record, outcome)
+            unit = sealing_unit(record, result_text(result))
+            sealed = await mode.transact(unit, sync=record.persist)
         else:
-            now = calls.store.now()
+            now = mode.store.now()
             sealed = await call.transaction.seal(record, result, now)
     except TransactionEnded as error:
-        await end_operation(calls, call.invocation, record, Ending.COMMITTED)
+        await end_operation(mode, call.invocation, record, Ending.COMMITTED)
         return refuse(call, Indeterminate(record.id, str(error)), record)
     except CommitRefused as error:
-        await end_operation(calls, call.invocation, record, Ending.RAISED)
+        await end_operation(mode, call.invocation, record, Ending.RAISED)
         return refuse(call, error, record)
     except StoreError as error:
         if call.transaction is None or result.failed:
-            execution.keep_sealing(result_text(result))
-            call.ledger.heart.hear_of(execution)
-        return refuse(call, unsealed(record, error), record)
+            unit = sealing_unit(record, result_text(result))
+            call.ledger.lease_keeper.keep_trying(owned_run, unit)
+        return refuse(call, unsealed_error(record, error), record)
     return None if sealed is None else tell(call, result, sealed)
 
 
@@ -351,21 +391,16 @@ def tell(call: Call, result: Result[Any], sealed: OperationRecord) -> Result[Any
     return answer
 
 
-async def store_outcome(
-    calls: Calls, record: OperationRecord, outcome: str
-) -> OperationRecord | None:
-    """Seal the operation; None if its owner has lost it."""
+def sealing_unit(record: OperationRecord, outcome: str) -> Unit:
+    """Return what seals an operation, if its owner has not lost it."""
 
-    def seal(statements: Statements) -> OperationRecord | None:
-        stored = load_record(statements, record.session, record.id)
-        sealed = table.seal(stored, record.owner, outcome, statements.now)
-        write_record(statements, stored, sealed)
-        return sealed
+    def seal(stored: OperationRecord | None, now: float) -> OperationRecord | None:
+        return table.seal(stored, record.owner, outcome, now)
 
-    return await calls.transact(seal, sync=record.persist)
+    return changing_unit(record, seal)
 
 
-def unsealed(record: OperationRecord, error: StoreError) -> Indeterminate:
+def unsealed_error(record: OperationRecord, error: StoreError) -> Indeterminate:
     """Say that the outcome is known to nobody but a process that cannot store it."""
     why = f"its outcome could not be stored ({error_line(error)})"
     return Indeterminate(record.id, why)
@@ -379,46 +414,71 @@ def is_decided(result: Result[Any]) -> bool:
     return deepest.cause is None or deepest.halted_at is not None
 
 
-async def run_recovery(
-    call: Call, calls: Calls, record: OperationRecord
-) -> Result[Any] | None:
-    """Let the task find out the outcome; None if somebody else sealed it meanwhile."""
-    try:
-        with InProgress(Operation.of(record)):
-            result = await recover(call.next_invocation(), awaits=calls.awaits)
-    except BaseException:
-        with suppress(StoreError):
-            await calls.transact(stopping_unit(record))
-        raise
-    try:
-        if result is None:
-            await calls.transact(stopping_unit(record))
-            return refuse_by(call, Answer.REFUSE_INDETERMINATE, record)
-        sealed = await store_outcome(calls, record, result_text(result))
-    except StoreError as error:
-        return refuse(call, unsealed(record, error), record)
-    return None if sealed is None else tell(call, result, sealed)
-
-
-def stopping_unit(record: OperationRecord) -> Callable[[Statements], None]:
-    """Return what lets others ask again after a recovery that found nothing."""
-
-    def stop(statements: Statements) -> None:
-        stored = load_record(statements, record.session, record.id)
-        write_record(statements, stored, table.stop_recovery(stored, record.owner))
-
-    return stop
+def waits_for_itself(record: OperationRecord) -> OperationError:
+    """Say that an operation was called inside of its own work."""
+    return OperationError(
+        f"the operation {record.id!r} was called inside of its own work, and would "
+        "wait for itself. Use another id for what is done inside."
+    )
 
 
 async def await_owner(
-    call: Call, calls: Calls, record: OperationRecord, seen: Any
+    call: Call, mode: Mode, record: OperationRecord, seen: Any
 ) -> Result[Any] | None:
     """Wait until something has changed; give up when the caller's time is over."""
     remaining = call.remaining()
     if remaining <= 0:
-        waited = calls.store.now() - call.began
+        waited = mode.store.now() - call.began
         return refuse(call, StillRunning(record.id, waited), record)
     if seen is not None:  # else the version is read first, and the table asked again
-        until_lease_ends = max(record.lease - calls.store.now(), 0.0)
-        await calls.wait(min(remaining, until_lease_ends, LONGEST_WAIT), seen)
+        until_lease_ends = max(record.lease - mode.store.now(), 0.0)
+        await mode.wait(min(remaining, until_lease_ends, LONGEST_WAIT), seen)
     return None
+
+
+async def run_recovery(
+    call: Call, mode: Mode, record: OperationRecord
+) -> Result[Any] | None:
+    """Let the task find out the outcome; None if somebody else sealed it meanwhile."""
+    owned_run = OwnedRun(mode.store, record, call.ledger.lease, is_recovery=True)
+    with ExtendedLease(call.ledger.lease_keeper, owned_run):
+        try:
+            with InProgress(owned_run.operation, mode.store), no_connection():
+                result = await recover(call.next_invocation(), awaits=mode.awaits)
+        except BaseException:
+            with suppress(StoreError):
+                await mode.transact(stopping_unit(record))
+            raise
+        try:
+            if result is None:
+                await mode.transact(stopping_unit(record))
+                return refuse_by(call, Answer.REFUSE_INDETERMINATE, record)
+            unit = sealing_unit(record, result_text(result))
+            sealed = await mode.transact(unit, sync=record.persist)
+        except StoreError as error:
+            return refuse(call, unsealed_error(record, error), record)
+    return None if sealed is None else tell(call, result, sealed)
+
+
+def stopping_unit(record: OperationRecord) -> Unit:
+    """Return what lets others ask again after a recovery that found nothing."""
+
+    def stop(stored: OperationRecord | None, _now: float) -> OperationRecord | None:
+        return table.stop_recovery(stored, record.owner)
+
+    return changing_unit(record, stop)
+
+
+def changing_unit(
+    record: OperationRecord,
+    change: Callable[[OperationRecord | None, float], OperationRecord | None],
+) -> Unit:
+    """Return what loads a record, and stores and returns what *change* makes of it."""
+
+    def load_and_write(statements: Statements) -> OperationRecord | None:
+        stored = load_record(statements, record.session, record.id)
+        changed = change(stored, statements.now)
+        write_record(statements, stored, changed)
+        return changed
+
+    return load_and_write

@@ -1,7 +1,7 @@
 """
 What differs between a synchronous and an asynchronous caller of an operation.
 
-Both have the same coroutines. Those of ``BlockingCalls`` never suspend, so that
+Both have the same coroutines. Those of ``SyncMode`` never suspend, so that
 ``cmdx.run.lifecycle.drive`` can run them.
 """
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
     from cmdx import Result, Task
-    from cmdx.operations.decide import Decision, OperationRecord
-    from cmdx.operations.heart import Execution
+    from cmdx.operations.leases import OwnedRun
+    from cmdx.operations.table import Decision, OperationRecord
     from cmdx.stores import Statements, Store
 
 T = TypeVar("T")
 
 
-class Calls(Protocol):
+class Mode(Protocol):
     """How a caller reaches the store, runs the task and waits."""
 
     store: Store
@@ -38,7 +38,7 @@ class Calls(Protocol):
     async def admit(
         self,
         steps: Coroutine[Any, Any, Decision],
-        withdraw: Callable[[Decision], Coroutine[Any, Any, None]],
+        withdraw: Callable[[Decision | None], Coroutine[Any, Any, None]],
     ) -> Decision:
         """Ask the table to the end; if the caller leaves meanwhile, withdraw."""
         ...
@@ -47,7 +47,7 @@ class Calls(Protocol):
         """Wait until anybody has committed since the version *since*."""
         ...
 
-    async def run(self, task: Task[Any], execution: Execution) -> Result[Any]:
+    async def run(self, task: Task[Any], owned_run: OwnedRun) -> Result[Any]:
         """Run *task*; a cancelled operation cancels it if that is possible."""
         ...
 
@@ -56,8 +56,8 @@ class Calls(Protocol):
         ...
 
 
-class BlockingCalls:
-    """The calls of ``Session.run``."""
+class SyncMode:
+    """The mode of ``Session.run``."""
 
     awaits = False
 
@@ -73,19 +73,24 @@ class BlockingCalls:
     async def admit(
         self,
         steps: Coroutine[Any, Any, Decision],
-        withdraw: Callable[[Decision], Coroutine[Any, Any, None]],
+        withdraw: Callable[[Decision | None], Coroutine[Any, Any, None]],
     ) -> Decision:
-        """Ask the table."""
-        del withdraw
-        return await steps
+        """Ask the table; withdraw if an interrupt ends that."""
+        try:
+            return await steps
+        except Exception:
+            raise
+        except BaseException:
+            await withdraw(None)
+            raise
 
     async def wait(self, seconds: float, since: Any) -> None:
         """Wait until anybody has committed since the version *since*."""
         self.store.wait(seconds, since)
 
-    async def run(self, task: Task[Any], execution: Execution) -> Result[Any]:
+    async def run(self, task: Task[Any], owned_run: OwnedRun) -> Result[Any]:
         """Run *task*; nothing can stop a thread."""
-        del execution
+        del owned_run
         return task.run()
 
     async def finish(self, steps: Coroutine[Any, Any, T], record: OperationRecord) -> T:
@@ -94,14 +99,14 @@ class BlockingCalls:
         return await steps
 
 
-class AwaitingCalls:
-    """The calls of ``Session.arun``."""
+class AsyncMode:
+    """The mode of ``Session.arun``."""
 
     awaits = True
 
     def __init__(self, store: Store) -> None:
         self.store = store
-        self.execution: Execution | None = None
+        self.owned_run: OwnedRun | None = None
         """The run of this caller, once it has begun."""
 
     async def transact(
@@ -113,7 +118,7 @@ class AwaitingCalls:
     async def admit(
         self,
         steps: Coroutine[Any, Any, Decision],
-        withdraw: Callable[[Decision], Coroutine[Any, Any, None]],
+        withdraw: Callable[[Decision | None], Coroutine[Any, Any, None]],
     ) -> Decision:
         """Ask the table to the end; if the caller leaves meanwhile, withdraw."""
         import asyncio
@@ -131,14 +136,14 @@ class AwaitingCalls:
         """Wait until anybody has committed since the version *since*."""
         await self.store.await_commit(seconds, since)
 
-    async def run(self, task: Task[Any], execution: Execution) -> Result[Any]:
-        """Run *task*, in an asyncio task that the heart can cancel."""
-        self.execution = execution
-        execution.note_asyncio_task()
+    async def run(self, task: Task[Any], owned_run: OwnedRun) -> Result[Any]:
+        """Run *task*, in an asyncio task that can be cancelled."""
+        self.owned_run = owned_run
+        owned_run.note_asyncio_task()
         try:
             return await task.arun()
         finally:
-            execution.forget_asyncio_task()
+            owned_run.forget_asyncio_task()
 
     async def finish(self, steps: Coroutine[Any, Any, T], record: OperationRecord) -> T:
         """
@@ -149,7 +154,7 @@ class AwaitingCalls:
         """
         import asyncio
 
-        self.execution = None
+        self.owned_run = None
         owner = start_task(steps)
         try:
             return await asyncio.shield(owner)
@@ -161,10 +166,10 @@ class AwaitingCalls:
 
     def cancel_work(self, owner: asyncio.Task[Any]) -> None:
         """Cancel the owner, unless ``work`` has ended and is being sealed."""
-        if self.execution is None:
+        if self.owned_run is None:
             owner.cancel()
         else:
-            self.execution.cancel_work()
+            self.owned_run.cancel_work()
 
 
 left_running: set[asyncio.Task[Any]] = set()

@@ -15,14 +15,15 @@ import attrs
 
 from cmdx.declare.checks import check_kinds, check_names, check_seconds
 from cmdx.declare.decorators import declarations, declare
+from cmdx.declare.signatures import positional_count
 from cmdx.exceptions import DefinitionError
 from cmdx.wire.invocations import is_stream
-from cmdx.wire.names import task_name
-from cmdx.wire.results import name_and_module, unstorable_value
+from cmdx.wire.names import name_and_module, task_name
+from cmdx.wire.values import unstorable_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Unpack
+    from typing import Never, Unpack
 
     from cmdx import Task
     from cmdx.declare.blueprint import Plan
@@ -61,6 +62,7 @@ class OperationPolicy:
             policy = attrs.evolve(policy, **declaration.options)
         if policy.persist:
             refuse_streams(task)
+        check_recover(task)
         return policy
 
 
@@ -101,7 +103,9 @@ class OperationDeclaration:
     options: OperationKeywords
 
 
-def operation(**keywords: Unpack[OperationKeywords]) -> Callable[[T], T]:
+def operation(
+    *misplaced: Never, **keywords: Unpack[OperationKeywords]
+) -> Callable[[T], T]:
     """
     Say how the decorated task runs through a ``Ledger``.
 
@@ -123,6 +127,12 @@ def operation(**keywords: Unpack[OperationKeywords]) -> Callable[[T], T]:
         seal: Which outcomes are recorded for good: ``"all"``, the default, or
             ``"decided"``, which leaves out exceptions that ``work`` raised.
     """
+    if misplaced:
+        message = (
+            "operation takes keywords only: write @operation(persist=True), or "
+            "@operation() for the defaults, with parentheses."
+        )
+        raise DefinitionError(message)
     options = {name: value for name, value in keywords.items() if value is not None}
     known = OperationKeywords.__annotations__
     check_names("operation", keywords, known, {"idem": "use `idempotent`"})
@@ -169,6 +179,21 @@ def refuse_streams(task: type[Task[Any]]) -> None:
             "or declare @operation(persist=False)."
         )
         raise DefinitionError(message)
+
+
+def check_recover(task: type[Task[Any]]) -> None:
+    """Refuse a ``recover`` that cannot be called when it is needed."""
+    method = getattr(task, "recover", None)
+    if not callable(method):
+        return
+    try:
+        positional_count(method, 0, has_self=True)
+    except TypeError as error:
+        message = (
+            f"{task.__qualname__}.recover {error}. It is called without arguments, and "
+            "finds the inputs on self."
+        )
+        raise DefinitionError(message) from None
 
 
 def warn_about_value(task: type[Task[Any]]) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from itertools import repeat
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from cmdx.operations.decide import (
+from cmdx.operations.table import (
     TOMBSTONES,
     OperationRecord,
     OperationState,
@@ -15,7 +16,12 @@ from cmdx.operations.decide import (
 from cmdx.stores.errors import StoreError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
     from cmdx.stores import Statements
+
+Key: TypeAlias = tuple[str, str]
+"""The session and the id of an operation."""
 
 COLUMNS = OperationRecord._fields
 FLAGS = ("persist", "idempotent", "has_streams", "is_transactional")
@@ -26,9 +32,10 @@ LISTED = ", ".join(COLUMNS)
 BOUND = ", ".join(f":{name}" for name in COLUMNS)
 ASSIGNED = ", ".join(f"{name} = :{name}" for name in COLUMNS[2:])
 
-LOAD = f"""
-    select {LISTED} from cmdx_operation where session = :session and id = :id for update
+PEEK = f"""
+    select {LISTED} from cmdx_operation where session = :session and id = :id
 """  # noqa: S608 -- names of columns
+LOAD = f"{PEEK.rstrip()} for update"
 INSERT = f"""
     insert into cmdx_operation ({LISTED}) values ({BOUND}) on conflict do nothing
 """  # noqa: S608 -- names of columns
@@ -39,6 +46,17 @@ LAPSED = f"""
     select {LISTED} from cmdx_operation
     where state = 'live' and lease <= :now limit 100 for update skip locked
 """  # noqa: S608 -- names of columns
+MOST_KEYS = 32
+"""How many records are read by one statement."""
+ANY_KEY = " or ".join(
+    f"(session = :session{place} and id = :id{place})" for place in range(MOST_KEYS)
+)
+LOAD_SOME = f"""
+    select {LISTED} from cmdx_operation where {ANY_KEY} for update skip locked
+"""  # noqa: S608 -- names of columns
+EXTEND = """
+    update cmdx_operation set lease = :lease where session = :session and id = :id
+"""
 EXPIRE = """
     update cmdx_operation set state = 'expired', outcome = null
     where state in ('sealed', 'released', 'indeterminate') and expires_at <= :now
@@ -56,6 +74,16 @@ def load_record(
 ) -> OperationRecord | None:
     """Return the record of an operation and keep others from changing it."""
     rows = statements.execute(LOAD, session=session, id=id)
+    return record_of(rows[0]) if rows else None
+
+
+def peek_record(
+    statements: Statements,
+    session: str,
+    id: str,  # noqa: A002 -- as users write it
+) -> OperationRecord | None:
+    """Return the record of an operation, which others may be changing."""
+    rows = statements.execute(PEEK, session=session, id=id)
     return record_of(rows[0]) if rows else None
 
 
@@ -83,6 +111,33 @@ def write_record(
     if changed is not None and changed is not record:
         update_record(statements, changed)
     return changed is not None
+
+
+def load_records(
+    statements: Statements, keys: Sequence[Key]
+) -> dict[Key, OperationRecord]:
+    """Return records by session and id, but those that another transaction has."""
+    found = {}
+    for start in range(0, len(keys), MOST_KEYS):
+        some = keys[start : start + MOST_KEYS]
+        some = [*some, *repeat(some[-1], MOST_KEYS - len(some))]  # one text for all
+        values = {f"session{place}": key[0] for place, key in enumerate(some)}
+        values |= {f"id{place}": key[1] for place, key in enumerate(some)}
+        for row in statements.execute(LOAD_SOME, **values):
+            with suppress(StoreError):  # somebody has edited it: who calls it is told
+                found[row[0], row[1]] = record_of(row)
+    return found
+
+
+def extend_leases(statements: Statements, records: Iterable[OperationRecord]) -> None:
+    """Store the leases of *records*."""
+    statements.executemany(
+        EXTEND,
+        [
+            {"session": record.session, "id": record.id, "lease": record.lease}
+            for record in records
+        ],
+    )
 
 
 def evict_records(statements: Statements) -> None:

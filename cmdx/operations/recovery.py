@@ -24,11 +24,12 @@ if TYPE_CHECKING:
     from cmdx import Result, Task
 
 
-def check_recover(cls: type[Task[Any]]) -> None:
+def refuse_async_recover(cls: type[Task[Any]]) -> None:
     """Refuse an async ``recover`` in a synchronous run."""
     method = getattr(cls, "recover", None)
     if method is not None and is_async(method):
-        raise AsyncTaskError(cls, "recover")
+        cure = f"Use `await session.arun({cls.__qualname__}(...), id=...)`."
+        raise AsyncTaskError(cls, "recover", cure=cure)
 
 
 async def recover(task: Any, *, awaits: bool) -> Result[Any] | None:

@@ -17,8 +17,11 @@ Before the table, in this order: another task or other inputs under the same id 
 conflict, whatever the state; an id whose outcome is no longer kept is refused. An
 operation is live while its lease holds; the owner that let it run out counts as dead.
 
+Whatever the policy, it runs again if nothing can have happened: it was to run within a
+transaction that was not committed, or ``work`` was not called.
+
 The other functions return the record to be written, or None if the event comes too late
-or from somebody else: ``seal``, ``release``, ``cancel``, ``beat``.
+or from somebody else: ``seal``, ``release``, ``cancel``, ``stop_recovery``, ``beat``.
 """
 
 from __future__ import annotations
@@ -106,12 +109,12 @@ class OperationRecord(NamedTuple):
     keep: float
     has_streams: bool
     is_transactional: bool
-    """Whether it proves that nothing has happened as long as it is not sealed."""
+    """Whether nothing has happened as long as it is not sealed."""
     state: OperationState
     owner: str
     """The token of who runs it, or ran it last."""
     lease: float
-    """Until when the owner is alive; if it is indeterminate, until when it is asked."""
+    """Until when the owner is alive, or, if it is indeterminate, is recovering it."""
     executions: int
     outcome: str | None
     """The result as JSON, once it is sealed."""
@@ -268,19 +271,15 @@ def release(
         return None
     if ending is Ending.COMMITTED:
         record = record._replace(is_transactional=False)
-    return end_without_outcome(record, ending, now)
-
-
-def withdraw(
-    record: OperationRecord | None, owner: str, now: float
-) -> OperationRecord | None:
-    """End an operation whose ``work`` was never called, so that it may run later."""
-    is_own = record is not None and record.owner == owner
-    if record is None or not is_own or record.state is not OperationState.LIVE:
-        return None
-    executions = record.executions - 1
-    unbegun = record._replace(is_transactional=True, executions=executions)
-    return end_without_outcome(unbegun, Ending.WITHDRAWN, now)
+    ended = end_without_outcome(record, ending, now)
+    if ending is not Ending.WITHDRAWN:
+        return ended
+    # Nothing has happened, whatever the policy, so it may run again.
+    return ended._replace(
+        state=OperationState.RELEASED,
+        is_transactional=True,
+        executions=record.executions - 1,
+    )
 
 
 def cancel(record: OperationRecord | None, now: float) -> OperationRecord | None:
@@ -301,14 +300,24 @@ def stop_recovery(record: OperationRecord | None, owner: str) -> OperationRecord
 
 
 def beat(
-    record: OperationRecord | None, owner: str, now: float, lease: float
+    record: OperationRecord | None,
+    owner: str,
+    now: float,
+    lease: float,
+    is_recovery: bool = False,  # noqa: FBT001, FBT002 -- a fact like the others
 ) -> OperationRecord | None:
-    """Extend the lease of the owner."""
+    """Extend the lease of the owner, or of a recovery."""
     if record is None or record.owner != owner:
         return None
-    if record.state is not OperationState.LIVE:
+    kept = OperationState.INDETERMINATE if is_recovery else OperationState.LIVE
+    if record.state is not kept:
         return None
     return record._replace(lease=now + lease)
+
+
+def is_taken(record: OperationRecord, owner: str) -> bool:
+    """Tell whether *owner* cannot seal the operation any more: it has lost it."""
+    return record.owner != owner or record.state is OperationState.RELEASED
 
 
 def present_state(record: OperationRecord, now: float) -> OperationRecord:

@@ -6,11 +6,11 @@ the same transaction: both are committed, or neither. A record that is not seale
 that nothing happened, so the operation may run again.
 
 1. the connection is checked and claimed                    ``new_transaction``
-2. the operation is admitted, by the store                  ``cmdx.operations.ledger``
+2. the operation is admitted, by the store                  ``lifecycle.admit``
 3. a transaction begins, and ``work`` finds its connection  ``Transaction.run``
 4. an attempt is a savepoint, rolled back if it raises      ``attempt_in_savepoint``
 5. a success or skip is sealed and committed together       ``Transaction.seal``
-6. a failure is rolled back, and then sealed alone          ``cmdx.operations.ledger``
+6. a failure is rolled back, and then sealed alone          ``lifecycle.seal_outcome``
 
 A savepoint around all attempts is released last. If it is gone by then, ``work`` has
 ended the transaction, and nobody can know what was kept.
@@ -25,7 +25,7 @@ from types import CoroutineType
 from typing import TYPE_CHECKING, Any
 
 from cmdx.exceptions import CmdxError
-from cmdx.operations import decide as table
+from cmdx.operations import table
 from cmdx.operations.records import LOAD, UPDATE, columns_of, record_of
 from cmdx.report import error_line
 from cmdx.run.lifecycle import drive
@@ -37,9 +37,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
 
     from cmdx import Result, Task
-    from cmdx.operations.calls import Calls
-    from cmdx.operations.decide import OperationRecord
-    from cmdx.operations.heart import Execution
+    from cmdx.operations.leases import OwnedRun
+    from cmdx.operations.modes import Mode
+    from cmdx.operations.table import OperationRecord
     from cmdx.stores import Store
     from cmdx.stores.connections import UserConnection
 
@@ -203,13 +203,13 @@ class Transaction:
                 "Try again when the database can be written",
             ) from error
 
-    async def run(self, task: Task[Any], calls: Calls, execution: Execution) -> Any:
+    async def run(self, task: Task[Any], mode: Mode, owned_run: OwnedRun) -> Any:
         """Run *task* in the transaction; roll back if it fails or is interrupted."""
         token = current.set(self)
         try:
             attempt = self.attempt_in_savepoint(task.work)
-            task.work = attempt if calls.awaits else partial(run_now, attempt)  # type: ignore[method-assign]
-            result = await calls.run(task, execution)
+            task.work = attempt if mode.awaits else partial(run_now, attempt)  # type: ignore[method-assign]
+            result = await mode.run(task, owned_run)
         except BaseException:
             await self.undo()
             raise

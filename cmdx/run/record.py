@@ -237,25 +237,34 @@ def valid_inputs(names: Iterable[str]) -> str:
     return f"Valid inputs: {listing}." if listing else "It declares no inputs."
 
 
-def check_can_start(task: Invocation, *, awaits: bool) -> None:
-    """Refuse what ``Run.start`` would refuse, without starting."""
+def check_can_start(
+    task: Invocation, *, awaits: bool, instead: str, again: str
+) -> None:
+    """
+    Refuse what ``Run.start`` would refuse, without starting.
+
+    Args:
+        task: The invocation.
+        awaits: Whether what has to be awaited can be.
+        instead: The call that can await, for the error.
+        again: The call with another instance, for the error.
+    """
     run: Run = task._cmdx_
     plan = run.plan
     if plan.awaiting_part is not None and not awaits:
-        raise AsyncTaskError(plan.task, plan.awaiting_part)
+        raise AsyncTaskError(plan.task, plan.awaiting_part, cure=f"Use `{instead}`.")
     if "is_unused" not in vars(run):
-        refuse_second_run(plan.task)
+        refuse_second_run(plan.task, f"Create another one: {again}.")
     if plan.refusal is not None:
         plan.refusal(task)
 
 
-def refuse_second_run(cls: type[Task[Any]]) -> NoReturn:
+def refuse_second_run(cls: type[Task[Any]], cure: str | None = None) -> NoReturn:
     """Raise: an invocation runs once."""
     name = cls.__qualname__
-    message = (
-        f"this {name} has already run, and an instance runs once. "
-        f"Create another one: {name}(...).run(), or use {name}.execute(...)."
-    )
+    if cure is None:
+        cure = f"Create another one: {name}(...).run(), or use {name}.execute(...)."
+    message = f"this {name} has already run, and an instance runs once. {cure}"
     raise FinishedTaskError(message)
 
 

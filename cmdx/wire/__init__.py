@@ -2,8 +2,17 @@
 Invocations and results as JSON.
 
 An invocation is a value: it can be stored, sent to another process, and run there. Only
-JSON is used, never pickle. What would not come back the same is refused when it is
-dumped.
+JSON is used, never pickle. An input that would not come back the same is refused when
+it is dumped; a result is never refused.
+
+The story is in ``invocations``. It rests on these, which are read from top to bottom:
+
+1. ``encoding``, ``decoding``   any value as JSON, and back
+2. ``codecs``                   the same by an annotation, with a trial whether it fits
+3. ``names``                    what a task is called, and the class of a name
+4. ``layout``                   what stored data looks like
+5. ``invocations``              a task with its inputs
+6. ``values``, ``results``      what a task returned, and everything about its run
 """
 
 from cmdx.wire.encoding import encodings

@@ -3,6 +3,9 @@ From JSON to values.
 
 Tags are replaced by the values they stand for. A tag never leads to an import: classes
 are looked up among those that an annotation is made of.
+
+1. tags become values                        ``decode``
+2. which classes an annotation is made of    ``classes_in``
 """
 
 from __future__ import annotations
@@ -29,33 +32,33 @@ from cmdx.inputs.classes import REFUSALS, parts_of
 from cmdx.inputs.coercion import coercer
 from cmdx.inputs.errors import Invalid
 from cmdx.inputs.scalars import to_fraction
-from cmdx.wire.encoding import CODE, TAG
+from cmdx.wire.encoding import TAG, UNSTORABLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-CHOICES = (Enum, list, str, bytes, int)
+NOT_TYPES = (Enum, list, str, bytes, int)
 """What stands between brackets in an annotation without being a type."""
 
 
-def decode(stored: Any, kinds: Mapping[str, Any]) -> Any:
+def decode(stored: Any, classes: Mapping[str, Any]) -> Any:
     """Return *stored* with values in place of its tags, or raise ``Invalid``."""
     if isinstance(stored, list):
-        return [decode(item, kinds) for item in stored]
+        return [decode(item, classes) for item in stored]
     if not isinstance(stored, dict):
         return stored
     if TAG not in stored:
-        return {key: decode(item, kinds) for key, item in stored.items()}
+        return {key: decode(item, classes) for key, item in stored.items()}
     try:
-        value = decode(stored["value"], kinds)
+        value = decode(stored["value"], classes)
         if stored[TAG] == "object":
-            return _object(kinds[stored["of"]], value)
-        return READERS[stored[TAG]](value)
+            return _read_instance(classes[stored["of"]], value)
+        return TAG_READERS[stored[TAG]](value)
     except (*REFUSALS, AttributeError, OSError):
-        raise Invalid(CODE, "has a tag that cannot be read") from None
+        raise Invalid(UNSTORABLE, "has a tag that cannot be read") from None
 
 
-def _object(annotation: Any, value: Any) -> Any:
+def _read_instance(annotation: Any, value: Any) -> Any:
     """Return an instance of a class that the annotation names."""
     kind = get_origin(annotation) or annotation
     if issubclass(kind, Enum):
@@ -69,7 +72,7 @@ def _read_field(annotation: Any, value: Any) -> Any:
     return coercer(annotation)(value)
 
 
-def _read_moment(kind: Any) -> Callable[[Any], Any]:
+def _moment_reader(kind: Any) -> Callable[[Any], Any]:
     def read(pieces: Any) -> Any:
         text, zone, fold = pieces
         moment = kind.fromisoformat(text)
@@ -80,14 +83,14 @@ def _read_moment(kind: Any) -> Callable[[Any], Any]:
     return read
 
 
-READERS: dict[str, Callable[[Any], Any]] = {
+TAG_READERS: dict[str, Callable[[Any], Any]] = {
     "float": float,
     "Decimal": Decimal,
     "Fraction": to_fraction,  # the class would compute 10**999999999
     "complex": lambda pieces: complex(*map(float, pieces)),
     "date": date.fromisoformat,
-    "datetime": _read_moment(datetime),
-    "time": _read_moment(time),
+    "datetime": _moment_reader(datetime),
+    "time": _moment_reader(time),
     "timedelta": lambda pieces: timedelta(*pieces),
     "UUID": UUID,
     "Path": Path,
@@ -99,8 +102,16 @@ READERS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-def kinds_in(annotation: Any, names: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield the classes that *annotation* is made of, with their names."""
+def named_classes(annotation: Any, names: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the classes that a tag may name in values of *annotation*, by name."""
+    found = ((get_origin(part) or part, part) for part in classes_in(annotation, names))
+    return {
+        kind.__qualname__: part for kind, part in found if kind.__module__ != "builtins"
+    }
+
+
+def classes_in(annotation: Any, names: Mapping[str, Any]) -> Iterator[Any]:
+    """Yield the classes in *annotation*: ``list[int]`` has itself and ``int``."""
     seen: list[Any] = []
     unseen: list[tuple[Any, Mapping[str, Any]]] = [(annotation, names)]
     while unseen:
@@ -112,9 +123,10 @@ def kinds_in(annotation: Any, names: Mapping[str, Any]) -> Iterator[tuple[str, A
             continue
         seen.append(found)
         kind = get_origin(found) or found
-        if isinstance(kind, type) and kind.__module__ != "builtins":
-            yield kind.__qualname__, found
-            around = module_names(kind)
+        if isinstance(kind, type):
+            yield found
+            if kind.__module__ != "builtins":
+                around = module_names(kind)
         unseen += [(part.annotation, around) for part in parts_of(found) or ()]
         unseen += [(argument, around) for argument in _types_in(found)]
 
@@ -126,4 +138,4 @@ def _types_in(annotation: Any) -> list[Any]:
         return [*annotation.__constraints__, *([] if bound is None else [bound])]
     arguments = get_args(annotation)
     members = [type(choice) for choice in arguments if isinstance(choice, Enum)]
-    return members + [part for part in arguments if not isinstance(part, CHOICES)]
+    return members + [part for part in arguments if not isinstance(part, NOT_TYPES)]

@@ -4,7 +4,13 @@ From values to JSON.
 JSON has no decimals, dates or classes. ``encode`` writes them in one of two ways: as
 what the coercion of an annotation reads, ``"2.50"``, or with a tag that has the type,
 ``{"$": "Decimal", "value": "2.50"}``. With tags, two values are the same if their JSON
-is. Their own ``__eq__`` is never called.
+is. Their own ``__eq__`` is never called. The type of a value decides how it is written:
+
+1. a registered class, by its encoding                  ``encodings``
+2. null, text, numbers and truth values, as they are
+3. other scalars, as text or with a tag                 ``SCALARS``
+4. containers, item by item                             ``CONTAINERS``
+5. enums, named tuples, models and classes with fields  ``CLASSES``
 """
 
 from __future__ import annotations
@@ -16,8 +22,16 @@ from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from enum import Enum
 from fractions import Fraction
-from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any, TypeVar
+from pathlib import Path
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    NamedTuple,
+    Protocol,
+    TypeAlias,
+    TypeVar,
+    is_typeddict,
+)
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
@@ -25,6 +39,7 @@ import attrs
 
 from cmdx.exceptions import DefinitionError
 from cmdx.inputs.errors import Invalid
+from cmdx.inputs.scalars import SCALAR_COERCERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,7 +47,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 TAG = "$"
-CODE = "unstorable"
+"""The key of the type in a value that is stored with it."""
+UNSTORABLE = "unstorable"
+"""The code of a value that cannot be stored, whatever the annotation says."""
 
 
 class Encodings:
@@ -71,8 +88,19 @@ class Encodings:
 encodings = Encodings()
 
 
+class Encoder(Protocol):
+    """Writes values of one type as JSON, or raises ``Invalid``."""
+
+    def __call__(self, value: Any, /, *, tagged: bool) -> Any:
+        """Return *value* as JSON."""
+
+
 def encode(value: Any, *, tagged: bool) -> Any:
-    """Return *value* as JSON, or raise ``Invalid`` with the path of what is none."""
+    """
+    Return *value* as JSON.
+
+    Raises ``Invalid`` with the path of the part that cannot be encoded.
+    """
     kind = type(value)
     registered = encodings.find(kind)
     if registered is not None:
@@ -80,168 +108,62 @@ def encode(value: Any, *, tagged: bool) -> Any:
     if value is None or kind in (bool, str):
         return value
     if kind in (int, float):
-        return _number(value)
-    if kind in SCALAR_ENCODINGS:
-        name, write_text, write_whole = SCALAR_ENCODINGS[kind]
-        if tagged:
-            return {TAG: name, "value": write_whole(value)}
-        return write_text(value)
+        return _encode_number(value)
+    if kind in SCALARS:
+        return _encode_scalar(value, tagged=tagged)
     if kind in CONTAINERS:
-        return CONTAINERS[kind](value, tagged)
-    return _encode_object(value, tagged=tagged)
-
-
-def _number(value: float) -> Any:
-    try:
-        json.dumps(value, allow_nan=False)
-    except ValueError:
-        if type(value) is int:
-            raise Invalid(CODE, "has too many digits to be stored") from None
-        return {TAG: "float", "value": repr(value)}
-    return value
-
-
-def _tag(kind: type, data: Any, *, tagged: bool, **more: Any) -> Any:
-    """Return *data* of an instance, with the name of its class if *tagged*."""
-    if not tagged:
-        return data
-    return {TAG: "object", "of": kind.__qualname__, "value": data, **more}
-
-
-def _encode_items(value: Any, tagged: bool) -> list[Any]:  # noqa: FBT001 -- of a table
-    return [
-        _encode_below(f"[{number}]", item, tagged=tagged)
-        for number, item in enumerate(value)
-    ]
-
-
-def _encode_tuple(value: Any, tagged: bool) -> Any:  # noqa: FBT001 -- of a table
-    items = _encode_items(value, tagged)
-    return {TAG: "tuple", "value": items} if tagged else items
-
-
-def _encode_set(value: Any, tagged: bool) -> Any:  # noqa: FBT001 -- of a table
-    items = sorted(_encode_items(value, tagged), key=canonical_text)
-    return {TAG: type(value).__name__, "value": items} if tagged else items
-
-
-def _encode_dict(value: Any, tagged: bool) -> Any:  # noqa: FBT001 -- of a table
-    keys = [_key(key, tagged=tagged) for key in value]
-    if None in keys or TAG in keys:
-        pairs = [
-            [
-                _encode_below(f"[{number}]", key, tagged=tagged),
-                _encode_below(f"[{number}]", item, tagged=tagged),
-            ]
-            for number, (key, item) in enumerate(value.items())
-        ]
-        return {TAG: "dict", "value": pairs}
-    return {
-        text: _encode_below(f"[{text}]", item, tagged=tagged)
-        for text, item in zip(keys, value.values(), strict=True)
-    }
-
-
-def _key(key: Any, *, tagged: bool) -> str | None:
-    """Return the key of a mapping as JSON needs it, None if it is not text."""
-    if type(key) is str or tagged:
-        return key if type(key) is str else None
-    made = encode(key, tagged=False)
-    if type(made) in (int, float):
-        return repr(made)
-    return made if isinstance(made, str) else None
-
-
-def _encode_below(step: str, value: Any, *, tagged: bool) -> Any:
-    try:
-        return encode(value, tagged=tagged)
-    except Invalid as invalid:
-        raise invalid.below(step) from None
-
-
-def _encode_object(value: Any, *, tagged: bool) -> Any:
-    kind = type(value)
-    if isinstance(value, Enum):
-        return _encode_member(value, tagged=tagged)
-    if issubclass(kind, tuple) and hasattr(kind, "_fields"):
-        return _tag(kind, _encode_items(value, tagged), tagged=tagged)
-    if callable(getattr(kind, "model_validate", None)):
-        data = encode(_model_data(value), tagged=False)
-        return _tag(kind, data, tagged=tagged, state=_model_state(value))
-    if attrs.has(kind) or dataclasses.is_dataclass(kind):
-        taken, kept = _fields_of(value)
-        data, state = (
-            {
-                key: _encode_below(key, getattr(value, name, None), tagged=tagged)
-                for key, name in fields.items()
-            }
-            for fields in (taken, kept)
-        )
-        return _tag(kind, data, tagged=tagged, **({"state": state} if kept else {}))
+        return CONTAINERS[kind](value, tagged=tagged)
+    for fits, encode_instance in CLASSES:
+        if fits(kind):
+            return encode_instance(value, tagged=tagged)
     message = (
         f"is an instance of {kind.__qualname__}; say how to store it with "
         f"cmdx.wire.encodings.register({kind.__name__}, ...)"
     )
-    raise Invalid(CODE, message)
+    raise Invalid(UNSTORABLE, message)
 
 
-def _encode_member(member: Enum, *, tagged: bool) -> Any:
-    kind = type(member)
+def is_storable(kind: type) -> bool:
+    """Tell whether instances of a class can be encoded, as far as the class tells."""
+    return (
+        encodings.find(kind) is not None
+        or kind in SCALAR_COERCERS
+        or kind in SCALARS
+        or kind in CONTAINERS
+        or kind is type(None)
+        or is_typeddict(kind)
+        or any(fits(kind) for fits, _ in CLASSES)
+    )
+
+
+# -- scalars --------------------------------------------------------------------------
+
+
+def _encode_number(value: float) -> Any:
+    try:
+        json.dumps(value, allow_nan=False)
+    except ValueError:
+        if type(value) is int:
+            raise Invalid(UNSTORABLE, "has too many digits to be stored") from None
+        return {TAG: "float", "value": repr(value)}
+    return value
+
+
+def _encode_scalar(value: Any, *, tagged: bool) -> Any:
+    scalar = SCALARS[type(value)]
     if tagged:
-        has_name = member.name in kind.__members__
-        data = {"name": member.name} if has_name else {"number": member.value}
-        return _tag(kind, data, tagged=True)
-    value = member.value
-    return value if type(value) in (str, int, bool) else member.name
+        return {TAG: scalar.tag, "value": scalar.pieces(value)}
+    return scalar.text(value)
 
 
-def _model_data(model: Any) -> Any:
-    """Return a pydantic model as JSON that it reads: by name, or else by alias."""
-    data = None
-    for by_alias in (False, True):
-        try:
-            data = model.model_dump(mode="json", warnings=False, by_alias=by_alias)
-            type(model).model_validate(data)
-        except (ValueError, TypeError):
-            continue
-        return data
-    if data is None:
-        raise Invalid(CODE, "has a model_dump that raises")
-    return data
-
-
-def _model_state(value: Any) -> Any:
-    """Return the types inside a pydantic model, which its JSON does not tell."""
-    if hasattr(value, "get_secret_value"):
-        raise Invalid(CODE, "has a secret, which pydantic does not write as JSON")
-    if isinstance(value, dict):
-        return {str(key): _model_state(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_model_state(item) for item in value]
-    if callable(getattr(type(value), "model_validate", None)):
-        return [type(value).__qualname__, _model_state(vars(value))]
-    return type(value).__qualname__
-
-
-def _fields_of(value: Any) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the fields that ``__init__`` takes, and the others: their keys, names."""
-    kind: Any = type(value)
-    if attrs.has(kind):
-        fields = [(field.alias or field.name, field) for field in attrs.fields(kind)]
-    else:
-        fields = [(field.name, field) for field in dataclasses.fields(kind)]
-    taken = {key: field.name for key, field in fields if field.init}
-    return taken, {key: field.name for key, field in fields if not field.init}
-
-
-def _moment(value: Any) -> list[Any]:
+def _moment_pieces(value: Any) -> list[Any]:
     """Return date and time of day, time zone and fold."""
     zone = value.tzinfo
     if zone is None or type(zone) is timezone:
         return [value.isoformat(), None, value.fold]
     if type(zone) is not ZoneInfo or zone.key is None:
         message = "has a time zone that cannot be stored; use zoneinfo.ZoneInfo"
-        raise Invalid(CODE, message)
+        raise Invalid(UNSTORABLE, message)
     return [value.replace(tzinfo=None).isoformat(), zone.key, value.fold]
 
 
@@ -250,36 +172,109 @@ def _duration_text(value: timedelta) -> str:
     try:
         size = abs(value)
     except OverflowError:
-        raise Invalid(CODE) from None
+        raise Invalid(UNSTORABLE) from None
     return f"{sign}P{size.days}DT{size.seconds}.{size.microseconds:06}S"
+
+
+def _duration_pieces(value: timedelta) -> list[int]:
+    return [value.days, value.seconds, value.microseconds]
+
+
+def _complex_pieces(value: complex) -> list[str]:
+    return [repr(value.real), repr(value.imag)]
 
 
 def _utf8_text(value: bytes) -> str:
     try:
         return value.decode()
     except UnicodeDecodeError:
-        raise Invalid(CODE) from None
+        raise Invalid(UNSTORABLE) from None
 
 
-SCALAR_ENCODINGS: dict[Any, tuple[str, Callable[[Any], Any], Callable[[Any], Any]]] = {
-    Decimal: ("Decimal", str, str),
-    Fraction: ("Fraction", str, str),
-    complex: ("complex", str, lambda value: [repr(value.real), repr(value.imag)]),
-    date: ("date", date.isoformat, date.isoformat),
-    datetime: ("datetime", datetime.isoformat, _moment),
-    time: ("time", time.isoformat, _moment),
-    timedelta: (
-        "timedelta",
-        _duration_text,
-        lambda value: [value.days, value.seconds, value.microseconds],
-    ),
-    UUID: ("UUID", str, str),
-    type(Path()): ("Path", str, str),
-    bytes: ("bytes", _utf8_text, lambda value: b64encode(value).decode()),
+def _base64_text(value: bytes) -> str:
+    return b64encode(value).decode()
+
+
+class Scalar(NamedTuple):
+    """How values of a type are written that JSON does not have."""
+
+    tag: str
+    text: Callable[[Any], str]
+    """Returns what the coercion of the type reads."""
+    pieces: Callable[[Any], Any]
+    """Returns all that makes up the value, to be stored with the tag."""
+
+
+SCALARS: dict[Any, Scalar] = {
+    Decimal: Scalar("Decimal", str, str),
+    Fraction: Scalar("Fraction", str, str),
+    complex: Scalar("complex", str, _complex_pieces),
+    date: Scalar("date", date.isoformat, date.isoformat),
+    datetime: Scalar("datetime", datetime.isoformat, _moment_pieces),
+    time: Scalar("time", time.isoformat, _moment_pieces),
+    timedelta: Scalar("timedelta", _duration_text, _duration_pieces),
+    UUID: Scalar("UUID", str, str),
+    type(Path()): Scalar("Path", str, str),
+    bytes: Scalar("bytes", _utf8_text, _base64_text),
 }
-"""For each type: its tag, what writes it without a tag, and what writes it with one."""
 
-CONTAINERS: dict[Any, Callable[[Any, bool], Any]] = {
+
+# -- containers -----------------------------------------------------------------------
+
+
+def _encode_items(value: Any, *, tagged: bool) -> list[Any]:
+    return [
+        _encode_part(f"[{number}]", item, tagged=tagged)
+        for number, item in enumerate(value)
+    ]
+
+
+def _encode_part(step: str, value: Any, *, tagged: bool) -> Any:
+    """Encode what is found by *step* from the value around it."""
+    try:
+        return encode(value, tagged=tagged)
+    except Invalid as invalid:
+        raise invalid.below(step) from None
+
+
+def _encode_tuple(value: Any, *, tagged: bool) -> Any:
+    items = _encode_items(value, tagged=tagged)
+    return {TAG: "tuple", "value": items} if tagged else items
+
+
+def _encode_set(value: Any, *, tagged: bool) -> Any:
+    items = sorted(_encode_items(value, tagged=tagged), key=canonical_text)
+    return {TAG: type(value).__name__, "value": items} if tagged else items
+
+
+def _encode_dict(value: Any, *, tagged: bool) -> Any:
+    keys = [_key_text(key, tagged=tagged) for key in value]
+    if None in keys or TAG in keys:
+        pairs = [
+            [
+                _encode_part(f"[{number}]", key, tagged=tagged),
+                _encode_part(f"[{number}]", item, tagged=tagged),
+            ]
+            for number, (key, item) in enumerate(value.items())
+        ]
+        return {TAG: "dict", "value": pairs}
+    return {
+        text: _encode_part(f"[{text}]", item, tagged=tagged)
+        for text, item in zip(keys, value.values(), strict=True)
+    }
+
+
+def _key_text(key: Any, *, tagged: bool) -> str | None:
+    """Return the key of a mapping as JSON needs it, None if it is not text."""
+    if type(key) is str or tagged:
+        return key if type(key) is str else None
+    encoded = encode(key, tagged=False)
+    if type(encoded) in (int, float):
+        return repr(encoded)
+    return encoded if isinstance(encoded, str) else None
+
+
+CONTAINERS: dict[Any, Encoder] = {
     list: _encode_items,
     tuple: _encode_tuple,
     set: _encode_set,
@@ -288,22 +283,121 @@ CONTAINERS: dict[Any, Callable[[Any, bool], Any]] = {
 }
 
 
-def is_storable(kind: type) -> bool:
-    """Tell whether instances of a class can be stored, as far as its type tells."""
-    if kind in SCALAR_ENCODINGS or kind in CONTAINERS or encodings.find(kind):
-        return True
-    is_record = attrs.has(kind) or dataclasses.is_dataclass(kind)
-    is_tuple = issubclass(kind, tuple) and hasattr(kind, "_fields")
-    is_model = callable(getattr(kind, "model_validate", None))
-    return is_record or is_tuple or is_model or issubclass(kind, Enum | dict | PurePath)
+# -- classes --------------------------------------------------------------------------
 
 
-CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
+def _tag(kind: type, fields: Any, *, tagged: bool, **more: Any) -> Any:
+    """Return the *fields* of an instance, with the name of its class if *tagged*."""
+    if not tagged:
+        return fields
+    return {TAG: "object", "of": kind.__qualname__, "value": fields, **more}
+
+
+def _is_enum(kind: type) -> bool:
+    return issubclass(kind, Enum)
+
+
+def _encode_member(member: Enum, *, tagged: bool) -> Any:
+    kind = type(member)
+    if tagged:
+        has_name = member.name in kind.__members__
+        fields = {"name": member.name} if has_name else {"number": member.value}
+        return _tag(kind, fields, tagged=True)
+    value = member.value
+    return value if type(value) in (str, int, bool) else member.name
+
+
+def _is_named_tuple(kind: type) -> bool:
+    return issubclass(kind, tuple) and hasattr(kind, "_fields")
+
+
+def _encode_named_tuple(value: Any, *, tagged: bool) -> Any:
+    return _tag(type(value), _encode_items(value, tagged=tagged), tagged=tagged)
+
+
+def _is_model(kind: type) -> bool:
+    return callable(getattr(kind, "model_validate", None))
+
+
+def _encode_model(model: Any, *, tagged: bool) -> Any:
+    fields = encode(_model_json(model), tagged=False)
+    return _tag(type(model), fields, tagged=tagged, state=_types_inside(model))
+
+
+def _model_json(model: Any) -> Any:
+    """Return a pydantic model as JSON that it reads: by name, or else by alias."""
+    written = None
+    for by_alias in (False, True):
+        try:
+            written = model.model_dump(mode="json", warnings=False, by_alias=by_alias)
+            type(model).model_validate(written)
+        except (ValueError, TypeError):
+            continue
+        return written
+    if written is None:
+        raise Invalid(UNSTORABLE, "has a model_dump that raises")
+    return written
+
+
+def _types_inside(value: Any) -> Any:
+    """Return the types inside a pydantic model, which its JSON does not tell."""
+    if hasattr(value, "get_secret_value"):
+        raise Invalid(UNSTORABLE, "has a secret, which pydantic does not write as JSON")
+    if isinstance(value, dict):
+        return {str(key): _types_inside(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_types_inside(item) for item in value]
+    if _is_model(type(value)):
+        return [type(value).__qualname__, _types_inside(vars(value))]
+    return type(value).__qualname__
+
+
+def _has_fields(kind: type) -> bool:
+    return attrs.has(kind) or dataclasses.is_dataclass(kind)
+
+
+def _encode_fields(value: Any, *, tagged: bool) -> Any:
+    taken, computed = _field_names(type(value))
+    fields, state = (
+        {
+            key: _encode_part(key, getattr(value, name, None), tagged=tagged)
+            for key, name in names.items()
+        }
+        for names in (taken, computed)
+    )
+    more = {"state": state} if computed else {}
+    return _tag(type(value), fields, tagged=tagged, **more)
+
+
+def _field_names(kind: Any) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the names of fields by key: those ``__init__`` takes, and the others."""
+    if attrs.has(kind):
+        fields = [(field.alias or field.name, field) for field in attrs.fields(kind)]
+    else:
+        fields = [(field.name, field) for field in dataclasses.fields(kind)]
+    taken = {key: field.name for key, field in fields if field.init}
+    return taken, {key: field.name for key, field in fields if not field.init}
+
+
+Predicate: TypeAlias = "Callable[[type], bool]"
+
+CLASSES: tuple[tuple[Predicate, Encoder], ...] = (
+    (_is_enum, _encode_member),
+    (_is_named_tuple, _encode_named_tuple),
+    (_is_model, _encode_model),
+    (_has_fields, _encode_fields),
+)
+"""Which classes can be encoded without being registered, and how."""
+
+
+# -- comparison -----------------------------------------------------------------------
+
+CANONICAL_JSON = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 
 
 def canonical_text(stored: Any) -> str:
     """Return JSON as text that is the same for the same values."""
-    return CANONICAL.encode(_in_order(stored))
+    return CANONICAL_JSON.encode(_in_order(stored))
 
 
 def _in_order(stored: Any) -> Any:

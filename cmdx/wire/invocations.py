@@ -1,12 +1,16 @@
 """
-Invocations as JSON.
+Invocations as JSON: the story of this package.
 
 Stored are the inputs that the caller gave, coerced but not transformed, because the run
 transforms them. What was not given is made at the run.
 
-1. the inputs that were given                     ``given_inputs``
-2. as JSON, or a refusal with the path            ``store_input``
-3. and back to an invocation                      ``load_invocation``
+1. the name of the task                                  ``cmdx.wire.names``
+2. the inputs that were given                            ``given_inputs``
+3. each as JSON by its annotation, or a refusal          ``encode_input``
+   with the path; read ``cmdx.wire.codecs`` for how
+4. and back to an invocation                             ``load_invocation``
+
+Results are stored the same way, in ``cmdx.wire.results``.
 """
 
 from __future__ import annotations
@@ -27,12 +31,11 @@ from cmdx.inputs.errors import Invalid
 from cmdx.inputs.fields import is_call
 from cmdx.inputs.pipeline import input_coercer
 from cmdx.inputs.scalars import Coercer, as_is
-from cmdx.wire.encoding import CODE as UNSTORABLE
-from cmdx.wire.encoding import canonical_text, encode
+from cmdx.wire.codecs import ANYTHING, Codec, too_deep
+from cmdx.wire.encoding import UNSTORABLE, canonical_text, encode
 from cmdx.wire.errors import RefusedInputError, WireError
-from cmdx.wire.forms import ANYTHING, Form
+from cmdx.wire.layout import StoredInvocation, check_layout
 from cmdx.wire.names import find_task, task_module, task_name
-from cmdx.wire.stored import StoredInvocation, read_stored
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -43,9 +46,10 @@ if TYPE_CHECKING:
 
 __all__ = ["dump_invocation", "fingerprint", "load_invocation"]
 
-STREAMS = (abc.Iterator, abc.AsyncIterator, IO, io.IOBase)
+STREAM_TYPES = (abc.Iterator, abc.AsyncIterator, IO, io.IOBase)
+"""What is read once, and so cannot be stored or compared."""
 
-known_forms: WeakKeyDictionary[Plan, dict[str, Form]] = WeakKeyDictionary()
+codecs_by_plan: WeakKeyDictionary[Plan, dict[str, Codec]] = WeakKeyDictionary()
 """How the inputs of a task are stored, by the keys that callers use."""
 
 
@@ -57,13 +61,13 @@ def dump_invocation(task: Task[Any]) -> dict[str, Any]:
         task: The invocation; whether it has run makes no difference.
     """
     cls = type(task)
-    inputs = {key: stored for key, stored, _ in stored_inputs(task)}
+    inputs = {key: encoded for key, encoded, _ in encoded_inputs(task)}
     return {"task": task_name(cls), "module": task_module(cls), "inputs": inputs}
 
 
 def load_invocation(data: Mapping[str, Any], *, tasks: Sequence[str] = ()) -> Task[Any]:
     """
-    Return the invocation that ``dump_invocation`` made *data* of.
+    Return the invocation that was stored as *data* by ``dump_invocation``.
 
     A module is imported only if its top-level package already has a task in this
     process, or is listed.
@@ -73,20 +77,21 @@ def load_invocation(data: Mapping[str, Any], *, tasks: Sequence[str] = ()) -> Ta
             process with any inputs.
         tasks: Packages and modules that may be imported to find the task.
     """
-    stored = read_stored(data, StoredInvocation, "dump_invocation")
+    stored: StoredInvocation = check_layout(data, StoredInvocation, "dump_invocation")
     cls = find_task(stored["task"], stored["module"], tasks)
-    forms = forms_of(cls._cmdx_.plan)
+    codecs = input_codecs(cls._cmdx_.plan)
     inputs: dict[str, Any] = {}
     for key, value in stored["inputs"].items():
-        if forms and key not in forms:
+        if codecs and key not in codecs:
             message = f"{cls.__qualname__} has no input {key!r}, but it was stored."
             raise WireError(f"{message} Store the invocation again.")
         try:
-            inputs[key] = None if value is None else form_for(forms, key).load(value)
+            inputs[key] = (
+                None if value is None else codec_for(codecs, key).decode(value)
+            )
         except Invalid as invalid:
-            raise WireError(
-                refusal_text(cls, key, invalid, "was stored, but")
-            ) from None
+            message = refusal_text(cls, key, invalid, "was stored, but")
+            raise WireError(message) from None
     return cls(**inputs)
 
 
@@ -101,15 +106,15 @@ def fingerprint(task: Task[Any]) -> str:
         task: The invocation.
     """
     inputs = {
-        key: stored
-        for key, stored, declared in stored_inputs(task, is_lenient=True)
-        if declared is None or not is_default(type(task), declared, key, stored)
+        key: encoded
+        for key, encoded, declared in encoded_inputs(task, is_lenient=True)
+        if declared is None or not is_default(type(task), declared, key, encoded)
     }
     text = canonical_text([task_name(type(task)), inputs])
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def stored_inputs(
+def encoded_inputs(
     task: Task[Any], *, is_lenient: bool = False
 ) -> Iterator[tuple[str, Any, Input | None]]:
     """
@@ -122,20 +127,19 @@ def stored_inputs(
             f"an invocation is needed, such as ChargeCard(order_id=7), got {task!r}."
         )
         raise TypeError(message)
-    forms = forms_of(task._cmdx_.plan)
+    codecs = input_codecs(task._cmdx_.plan)
     for key, value, declared in given_inputs(task._cmdx_):
-        form = form_for(forms, key)
-        if is_lenient and form.is_stream:
+        codec = codec_for(codecs, key)
+        if is_lenient and codec.is_stream:
             continue
         try:
-            yield key, store_input(form, value, declared), declared
+            yield key, encode_input(codec, value, declared), declared
         except Invalid as invalid:
             if is_lenient and declared is not None and declared.field.factory:
                 continue
-            cls = type(task)
-            message = refusal_text(cls, key, invalid, "cannot be stored: it")
-            is_storable = invalid.code != UNSTORABLE
-            raise (RefusedInputError if is_storable else WireError)(message) from None
+            message = refusal_text(type(task), key, invalid, "cannot be stored: it")
+            kind = WireError if invalid.code == UNSTORABLE else RefusedInputError
+            raise kind(message) from None
 
 
 def given_inputs(run: Run) -> Iterator[tuple[str, Any, Input | None]]:
@@ -154,60 +158,77 @@ def given_inputs(run: Run) -> Iterator[tuple[str, Any, Input | None]]:
             yield plan.public_name, value, fields[plan.name]
 
 
-def store_input(form: Form, value: Any, declared: Input | None) -> Any:
+def encode_input(codec: Codec, value: Any, declared: Input | None) -> Any:
     """Return one input as JSON, coerced; raise ``Invalid`` if it cannot be stored."""
     if declared is None:
-        stored = encode(value, tagged=False)
-        if canonical_text(stored) != canonical_text(encode(value, tagged=True)):
-            message = "is not JSON, and the task declares no inputs; declare it"
-            raise Invalid("unstorable", message)
-        return stored
-    return None if value is None else form.store(form.coerce(value))
+        return encode_undeclared(value)
+    if value is None:
+        return None
+    try:
+        coerced = codec.coerce(value)
+    except RecursionError:
+        raise Invalid("too_deep") from None
+    return codec.encode(coerced)
 
 
-def forms_of(plan: Plan) -> dict[str, Form]:
+def encode_undeclared(value: Any) -> Any:
+    """Return an input without annotation, which must be JSON as it is."""
+    try:
+        encoded = encode(value, tagged=False)
+        is_same = canonical_text(encoded) == canonical_text(encode(value, tagged=True))
+    except RecursionError:
+        raise too_deep() from None
+    if not is_same:
+        message = "is not JSON, and the task declares no inputs; declare it"
+        raise Invalid(UNSTORABLE, message)
+    return encoded
+
+
+def input_codecs(plan: Plan) -> dict[str, Codec]:
     """Return how the inputs of a task are stored, by the keys that callers use."""
-    forms = known_forms.get(plan)
-    if forms is None:
-        forms = known_forms[plan] = {
-            declared.key: input_form(declared)
+    codecs = codecs_by_plan.get(plan)
+    if codecs is None:
+        codecs = codecs_by_plan[plan] = {
+            declared.key: input_codec(declared)
             for declared in plan.fields.inputs.values()
             if "source" not in declared.field.options
         }
-    return forms
+    return codecs
 
 
-def form_for(forms: Mapping[str, Form], key: str) -> Form:
+def codec_for(codecs: Mapping[str, Codec], key: str) -> Codec:
     """Return how the input *key* is stored; a task without inputs takes anything."""
-    return forms[key] if forms else ANYTHING
+    return codecs[key] if codecs else ANYTHING
 
 
-def input_form(declared: Input) -> Form:
+def input_codec(declared: Input) -> Codec:
     """Return how values of an input are stored."""
     coerce: Coercer = as_is  # of a function: it need not take what it has made
     if not is_call(declared.field.options.get("coerce")):
         coerce = input_coercer(declared.name, declared)
-    form = Form.of(declared.annotation, declared.names, coerce)
-    return attrs.evolve(form, is_stream=is_stream(declared))
+    codec = Codec.of(declared.annotation, declared.names, coerce)
+    return attrs.evolve(codec, is_stream=is_stream(declared))
 
 
-def is_default(cls: type[Task[Any]], declared: Input, key: str, stored: Any) -> bool:
+def is_default(cls: type[Task[Any]], declared: Input, key: str, encoded: Any) -> bool:
     """Tell whether an input that was given is the same as its default."""
     field = declared.field
     if field.required or field.factory is not None:
         return False
-    form = forms_of(cls._cmdx_.plan)[key]
+    codec = input_codecs(cls._cmdx_.plan)[key]
     try:
-        default = store_input(form, field.default, declared)
+        default = encode_input(codec, field.default, declared)
     except Invalid:
         return False
-    return canonical_text(default) == canonical_text(stored)
+    return canonical_text(default) == canonical_text(encoded)
 
 
 def is_stream(declared: Input) -> bool:
     """Tell whether an input is read once, and so cannot be stored or compared."""
     kinds = (get_origin(kind) or kind for kind in union_members(declared.annotation))
-    return any(isinstance(kind, type) and issubclass(kind, STREAMS) for kind in kinds)
+    return any(
+        isinstance(kind, type) and issubclass(kind, STREAM_TYPES) for kind in kinds
+    )
 
 
 def refusal_text(cls: type, key: str, invalid: Invalid, what: str) -> str:

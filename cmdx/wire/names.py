@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from cmdx import Task
 from cmdx.declare.keywords import named_tasks
+from cmdx.report import error_line
 from cmdx.wire.errors import UnknownTaskError, WireError
 
 if TYPE_CHECKING:
@@ -58,6 +59,14 @@ def task_module(cls: type[Task[Any]]) -> str:
         )
         raise WireError(message)
     return module
+
+
+def name_and_module(cls: type[Task[Any]]) -> tuple[str, str]:
+    """Return what finds a task again; of one that cannot be found, its own name."""
+    try:
+        return task_name(cls), task_module(cls)
+    except WireError:
+        return f"{cls.__module__}:{cls.__qualname__}", cls.__module__
 
 
 def main_module() -> str | None:
@@ -136,8 +145,8 @@ def import_tasks(name: str, module: str, packages: Sequence[str]) -> None:
         raise UnknownTaskError(unknown_task(name, reason))
     try:
         import_module(module)
-    except ImportError as error:
-        reason = f"{module} cannot be imported: {error}"
+    except Exception as error:  # a module may raise anything
+        reason = f"{module} cannot be imported: {error_line(error)}"
         raise UnknownTaskError(unknown_task(name, reason)) from error
 
 

@@ -4,64 +4,66 @@ Results as JSON.
 A result is never refused: the run is over, and its outcome has to be told. What cannot
 be stored is left out, and a loaded result says so.
 
-1. the facts of the run, errors as ``RecordedError``         ``dump_result``
-2. the value as the annotation of the task says, or why not  ``stored_value``
-3. and back to a result, whose chain is itself               ``load_result``
+1. what the run has left as JSON                       ``result_data``
+2. the value as its annotation says, or why not        ``value_data``
+3. a short form, if a class of the user's raises       ``short_data``
+4. and back to a result, whose chain is itself         ``load_result``
 """
 
 from __future__ import annotations
 
-import inspect
 import json
+import math
 from contextlib import suppress
-from types import MappingProxyType, UnionType
-from typing import TYPE_CHECKING, Any, get_origin
-from weakref import WeakKeyDictionary
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
-from cmdx import Context, RecordedError, Result, Status, Stop, Task
+from cmdx import Context, Result, Status, Stop, Task
 from cmdx.chain import Chain
 from cmdx.exceptions import CmdxError
 from cmdx.guidance import Guidance
-from cmdx.inputs.annotations import (
-    evaluated_annotation,
-    module_names,
-    type_arguments,
-)
 from cmdx.inputs.errors import FrozenErrors, Invalid, Problem
-from cmdx.outcome import Attempt, AttemptFields, Outcome
+from cmdx.outcome import Outcome
 from cmdx.pickling import stand_in_task
-from cmdx.report import error_name, error_text
-from cmdx.run.continuation import record_error
-from cmdx.run.record import Record, Run
-from cmdx.values import json_text
-from cmdx.wire.decoding import kinds_in
-from cmdx.wire.encoding import encode, is_storable
-from cmdx.wire.errors import WireError
-from cmdx.wire.forms import Form
-from cmdx.wire.invocations import (
-    STREAMS,
-    forms_of,
-    given_inputs,
-    store_input,
+from cmdx.report import error_name
+from cmdx.run.continuation import (
+    NOT_STORED,
+    attempt_data,
+    attempt_from,
+    error_data,
+    error_from,
+    metadata_as_json,
+    problem_data,
+    text_of,
 )
-from cmdx.wire.names import find_task, task_module, task_name
-from cmdx.wire.stored import (
-    StoredAttempt,
-    StoredError,
+from cmdx.run.record import Record, Run
+from cmdx.wire.errors import WireError
+from cmdx.wire.invocations import encode_input, given_inputs, input_codecs
+from cmdx.wire.layout import (
     StoredGuidance,
     StoredOutcome,
     StoredPlace,
     StoredResult,
-    read_stored,
+    check_layout,
+)
+from cmdx.wire.names import find_task, name_and_module
+from cmdx.wire.values import (
+    decode_value,
+    encode_value,
+    output_codecs,
+    raised,
+    value_codec,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from cmdx.declare.blueprint import Plan
+
 __all__ = ["dump_result", "load_result"]
 
-known_values: WeakKeyDictionary[type[Task[Any]], Form] = WeakKeyDictionary()
-"""How the values of tasks are stored."""
+STRICT_JSON = json.JSONEncoder(allow_nan=False)
+"""Writes what every reader of JSON can read."""
 
 
 # -- from a result to JSON ------------------------------------------------------------
@@ -79,11 +81,14 @@ def dump_result(result: Result[Any]) -> dict[str, Any]:
 
 
 def result_text(result: Result[Any]) -> str:
-    """Return a result as the text of its JSON."""
-    return json.dumps(stored_result(result))
+    """Return a result as the text of its JSON; never refuse one."""
+    try:
+        return STRICT_JSON.encode(result_data(result))
+    except Exception as error:  # of a fault, an error or guidance of the user's
+        return STRICT_JSON.encode(short_data(result, error))
 
 
-def stored_result(result: Result[Any]) -> dict[str, Any]:
+def result_data(result: Result[Any]) -> dict[str, Any]:
     """Return what is stored of a result, a ``StoredResult``."""
     run, chain = result._record.run, result.chain
     outcome = Outcome(result.status, result.reason, result.metadata, result.cause)
@@ -94,134 +99,121 @@ def stored_result(result: Result[Any]) -> dict[str, Any]:
         "type": result.type,
         "tid": run.tid,
         "cid": chain.id,
-        "outcome": stored_outcome(outcome),
-        "context": stored_context(run),
+        "outcome": outcome_data(outcome),
+        "context": context_data(run),
         "started_at": run.started_at,
         "duration": run.duration,
-        **stored_facts(result, chain.xid),
+        **further_data(result, chain.xid),
     }
 
 
-def stored_facts(result: Result[Any], xid: str | None) -> dict[str, Any]:
-    """Return what is stored of some results, because others do not have it."""
+def further_data(result: Result[Any], xid: object) -> dict[str, Any]:
+    """Return what only some results have."""
     record, run = result._record, result._record.run
-    value, lost_value = stored_value(result)
-    facts = {"value": value, "lost_value": lost_value, "xid": xid}
-    stored = {name: fact for name, fact in facts.items() if fact is not None}
+    data = value_data(result)
+    if xid is not None:
+        data["xid"] = text_of(xid)
     for name, fact in vars(record).items():
-        if fact and name in STORERS:
-            stored[name] = STORERS[name](fact)
+        if fact is not None and name in FACT_WRITERS:
+            data[name] = FACT_WRITERS[name](fact)
     for name, attribute in RUN_FACTS.items():
         if getattr(run, attribute):
-            stored[name] = getattr(run, attribute)
-    if result.attempts:
-        stored["attempts"] = [stored_attempt(attempt) for attempt in result.attempts]
-    if result.guidance is not None:
-        stored["guidance"] = stored_guidance(result.guidance)
-    return stored
+            data[name] = getattr(run, attribute)
+    if record.errors:
+        data["errors"] = [problem_data(problem) for problem in record.errors]
+    if record.attempts:
+        data["attempts"] = [attempt_data(attempt) for attempt in result.attempts]
+    guidance = result.guidance
+    if guidance is not None:
+        data["guidance"] = guidance_data(guidance)
+    return data
 
 
-def name_and_module(cls: type[Task[Any]]) -> tuple[str, str]:
-    """Return what finds a task again; of one that cannot be found, its own name."""
-    try:
-        return task_name(cls), task_module(cls)
-    except WireError:
-        return f"{cls.__module__}:{cls.__qualname__}", cls.__module__
+def short_data(result: Result[Any], error: Exception) -> dict[str, Any]:
+    """Return how a run ended, and which *error* kept the rest from being stored."""
+    record, run = result._record, result._record.run
+    name, module = name_and_module(run.task)
+    message = (
+        f"only how {run.task.__qualname__} ended could be stored, because "
+        f"{error_name(error)} was raised. The process that ran it has the rest."
+    )
+    outcome = {"status": result.status, "metadata": {NOT_STORED: message}}
+    if result.reason is not None:
+        outcome["reason"] = text_of(result.reason)
+    data = {
+        "task": name,
+        "module": module,
+        "type": result.type,
+        "tid": run.tid,
+        "cid": result.cid,
+        "outcome": outcome,
+        "context": {},
+        "started_at": finite_seconds(run.started_at),
+        "duration": finite_seconds(run.duration),
+        "retries": run.attempt,
+    }
+    if result.success:
+        data["lost_value"] = message
+    if record.stopped is not None:
+        data["stopped"] = record.stopped
+    if result.xid is not None:
+        data["xid"] = text_of(result.xid)
+    return data
 
 
-def stored_value(result: Result[Any]) -> tuple[Any, str | None]:
-    """Return the value as JSON, or None and why it cannot be stored."""
+def finite_seconds(seconds: float) -> float:
+    """Return the reading of a clock, 0 for one that JSON does not know."""
+    return seconds if math.isfinite(seconds) else 0.0
+
+
+def value_data(result: Result[Any]) -> dict[str, Any]:
+    """Return the value as JSON, or why it cannot be stored."""
     record = result._record
-    if not result.success or record.lost_value is not None:
-        return None, record.lost_value
+    if record.lost_value is not None:
+        return {"lost_value": record.lost_value}
+    if not result.success or record.value is None:
+        return {}
     try:
-        return store_value(value_form(result.task), record.value), None
+        return {"value": encode_value(value_codec(result.task), record.value)}
     except Invalid as invalid:
         problem = invalid.below("value")
-    except Exception as error:  # of an encoding or model of the user
-        problem = Invalid("unstorable", f"raised {type(error).__qualname__}")
-        problem = problem.below("value")
-    name = result.task.__qualname__
+    except Exception as error:  # of an encoding or model of the user's
+        problem = raised(error).below("value")
     message = (
-        f"{problem.path} of {name} could not be stored: it {problem.message}. "
-        "Only the process that ran the task has it."
+        f"{problem.path} of {result.task.__qualname__} could not be stored: "
+        f"it {problem.message}. Only the process that ran the task has it."
     )
-    return None, message
+    return {"lost_value": message}
 
 
-def store_value(form: Form, value: Any) -> Any:
-    """Return a value as JSON; one of another type than was promised is coerced."""
-    try:
-        return form.store(value)
-    except Invalid:
-        encode(value, tagged=True)  # the coercion would use up an iterator
-        return form.store(form.coerce(value))
-
-
-def stored_context(run: Run) -> dict[str, Any]:
+def context_data(run: Run) -> dict[str, Any]:
     """Return the declared inputs and outputs that can be stored."""
-    inputs = forms_of(run.plan)
-    stored: dict[str, Any] = {}
+    inputs = input_codecs(run.plan)
+    data: dict[str, Any] = {}
     for key, value, declared in given_inputs(run):
         with suppress(Exception):  # a result is never refused
             if declared is not None:
-                stored[key] = store_input(inputs[key], value, declared)
-    for name, form in output_forms(run.task).items():
+                data[key] = encode_input(inputs[key], value, declared)
+    for name, codec in output_codecs(run.plan).items():
         with suppress(Exception):
-            stored[name] = store_value(form, run.context[name])
-    return stored
+            data[name] = encode_value(codec, run.context[name])
+    return data
 
 
-def output_forms(cls: type[Task[Any]]) -> dict[str, Form]:
-    """Return how the outputs of a task are stored."""
-    outputs = cls._cmdx_.plan.fields.outputs.values()
-    if not outputs:
-        return {}
-    names = module_names(cls)
-    return {output.name: Form.of(output.annotation, names) for output in outputs}
-
-
-def stored_outcome(outcome: Outcome) -> StoredOutcome:
-    """Return an outcome as plain data."""
-    stored: StoredOutcome = {"status": outcome.status}
+def outcome_data(outcome: Outcome) -> dict[str, Any]:
+    """Return an outcome as JSON."""
+    data: dict[str, Any] = {"status": outcome.status}
     if outcome.reason is not None:
-        stored["reason"] = outcome.reason
+        data["reason"] = text_of(outcome.reason)
     if outcome.metadata:
-        stored["metadata"] = json.loads(json_text(dict(outcome.metadata)))
-    cause = stored_error(outcome.cause)
-    if cause is not None:
-        stored["cause"] = cause
-    return stored
+        data["metadata"] = metadata_as_json(outcome.metadata)
+    if outcome.cause is not None:
+        data["cause"] = error_data(outcome.cause)
+    return data
 
 
-def stored_attempt(attempt: Attempt) -> StoredAttempt:
-    """Return an attempt as plain data."""
-    return {
-        "start": attempt.start,
-        "duration": attempt.duration,
-        "error": stored_error(attempt.error),
-        "pause": attempt.pause,
-        "rule": attempt.rule,
-    }
-
-
-def stored_error(error: BaseException | None) -> StoredError | None:
-    """Return what can be stored of an exception."""
-    if error is None:
-        return None
-    try:
-        recorded = record_error(error)
-    except Exception:  # its traceback cannot be written
-        recorded = RecordedError(error_name(error), error_text(error))
-    return {
-        "type_name": recorded.type_name,
-        "message": recorded.message,
-        "traceback": recorded.traceback,
-    }
-
-
-def stored_guidance(guidance: Guidance) -> StoredGuidance:
-    """Return guidance as plain data."""
+def guidance_data(guidance: Guidance) -> StoredGuidance:
+    """Return guidance as JSON."""
     is_endless = guidance.after == float("inf")
     return {
         "allowed": guidance.allowed,
@@ -233,18 +225,17 @@ def stored_guidance(guidance: Guidance) -> StoredGuidance:
     }
 
 
-def stored_place(place: tuple[str, int]) -> StoredPlace:
-    """Return where a task was halted as plain data."""
+def place_data(place: tuple[str, int | None]) -> StoredPlace:
+    """Return where a task was halted as JSON; not every instruction has a line."""
     file, line = place
-    return {"file": file, "line": line}
+    return {"file": text_of(file), "line": line or 0}
 
 
-STORERS: dict[str, Callable[[Any], Any]] = {
-    "replaced": stored_outcome,
+FACT_WRITERS: dict[str, Callable[[Any], Any]] = {
+    "replaced": outcome_data,
     "stopped": str,
-    "halted_at": stored_place,
-    "errors": lambda errors: [problem[:3] for problem in errors],
-    "rollback_error": stored_error,
+    "halted_at": place_data,
+    "rollback_error": error_data,
 }
 """What makes JSON of those attributes of a record that not all records have."""
 
@@ -257,46 +248,12 @@ RUN_FACTS = {
 """What is stored of a run unless it is zero or false, and the attribute it is from."""
 
 
-def value_form(cls: type[Task[Any]]) -> Form:
-    """Return how the value ``V`` of a ``Task[V]`` is stored."""
-    if cls not in known_values:
-        known_values[cls] = new_value_form(cls)
-    return known_values[cls]
-
-
-def new_value_form(cls: type[Task[Any]]) -> Form:
-    """Return how the value is stored, by its annotation."""
-    return Form.of(value_annotation(cls), module_names(cls))
-
-
-def value_annotation(cls: type[Task[Any]]) -> Any:
-    """Return ``V`` of a ``Task[V]``; ``None`` promises nothing, as ``Any`` does."""
-    known = type_arguments(cls).get(Task, {})
-    annotation = next(iter(known.values()), Any)
-    try:
-        annotation = evaluated_annotation(annotation, module_names(cls), {})
-    except NameError:
-        return Any
-    return Any if annotation in (None, type(None)) else annotation
-
-
-def unstorable_value(cls: type[Task[Any]]) -> type | None:
-    """Return the class in the annotation of the value that cannot be stored, if any."""
-    for _, found in kinds_in(value_annotation(cls), module_names(cls)):
-        kind: type = get_origin(found) or found
-        promises_nothing = kind in (Any, object, UnionType) or inspect.isabstract(kind)
-        is_read_once = issubclass(kind, STREAMS)
-        if is_read_once or not (promises_nothing or is_storable(kind)):
-            return kind
-    return None
-
-
 # -- from JSON to a result ------------------------------------------------------------
 
 
 def load_result(data: Mapping[str, Any], *, tasks: Sequence[str] = ()) -> Result[Any]:
     """
-    Return the result that ``dump_result`` made *data* of.
+    Return the result that was stored as *data* by ``dump_result``.
 
     Its errors are ``RecordedError``, its context has the declared inputs and outputs,
     and its chain is itself. A class that is gone is replaced by one that cannot run.
@@ -305,14 +262,14 @@ def load_result(data: Mapping[str, Any], *, tasks: Sequence[str] = ()) -> Result
         data: The stored result.
         tasks: Packages and modules that may be imported to find the task.
     """
-    stored: StoredResult = read_stored(data, StoredResult, "dump_result")
-    cls = task_of(stored, tasks)
-    record = Record(loaded_run(cls, stored))
-    record.outcome = loaded_outcome(stored["outcome"])
-    record.value, record.lost_value = loaded_value(cls, stored)
+    stored: StoredResult = check_layout(data, StoredResult, "dump_result")
+    cls = task_or_stand_in(stored, tasks)
+    record = Record(run_from(cls, stored))
+    record.outcome = outcome_from(stored["outcome"])
+    record.value, record.lost_value = value_from(cls, stored)
     for name, fact in stored.items():
-        if name in LOADERS:
-            setattr(record, name, LOADERS[name](fact))
+        if name in FACT_READERS:
+            setattr(record, name, FACT_READERS[name](fact))
     chain = Chain()
     chain._id, chain.xid = stored["cid"], stored.get("xid")
     result: Result[Any] = Result.of(record, chain)
@@ -320,7 +277,7 @@ def load_result(data: Mapping[str, Any], *, tasks: Sequence[str] = ()) -> Result
     return result
 
 
-def task_of(stored: StoredResult, tasks: Sequence[str]) -> type[Task[Any]]:
+def task_or_stand_in(stored: StoredResult, tasks: Sequence[str]) -> type[Task[Any]]:
     """Return the class of a stored result, or one that stands for it."""
     try:
         cls = find_task(stored["task"], stored["module"], tasks)
@@ -333,7 +290,7 @@ def task_of(stored: StoredResult, tasks: Sequence[str]) -> type[Task[Any]]:
     return cls
 
 
-def loaded_run(cls: type[Task[Any]], stored: StoredResult) -> Run:
+def run_from(cls: type[Task[Any]], stored: StoredResult) -> Run:
     """Return the finished run of a stored result."""
     run = Run(cls._cmdx_.plan, None, {})
     del run.is_unused
@@ -343,31 +300,31 @@ def loaded_run(cls: type[Task[Any]], stored: StoredResult) -> Run:
     for name, attribute in RUN_FACTS.items():
         if name in stored:
             setattr(run, attribute, stored[name])  # type: ignore[literal-required]
-    run._context = Context(dict(loaded_context(cls, stored["context"])))
+    run._context = Context(dict(context_from(run.plan, stored["context"])))
     return run
 
 
-def loaded_context(
-    cls: type[Task[Any]], context: Mapping[str, Any]
-) -> Iterator[tuple[str, Any]]:
+def context_from(plan: Plan, context: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Yield the declared inputs and outputs that can still be read."""
-    forms = {**forms_of(cls._cmdx_.plan), **output_forms(cls)}
-    for key in forms.keys() & context.keys():
-        stored = context[key]
+    inputs, outputs = input_codecs(plan), output_codecs(plan)
+    for key, stored in context.items():
+        codec = outputs.get(key) or inputs.get(key)
+        if codec is None:
+            continue
         try:
-            yield key, None if stored is None else forms[key].load(stored)
+            yield key, None if stored is None else decode_value(codec, stored)
         except Invalid:
             continue
 
 
-def loaded_value(cls: type[Task[Any]], stored: StoredResult) -> tuple[Any, str | None]:
+def value_from(cls: type[Task[Any]], stored: StoredResult) -> tuple[Any, str | None]:
     """Return the value, or None and why there is none."""
     is_success = stored["outcome"]["status"] == Status.SUCCESS
     value, lost_value = stored.get("value"), stored.get("lost_value")
     if not is_success or lost_value is not None or value is None:
         return None, lost_value
     try:
-        return value_form(cls).load(value), None
+        return decode_value(value_codec(cls), value), None
     except Invalid as invalid:
         problem = invalid.below("value")
     message = (
@@ -377,45 +334,21 @@ def loaded_value(cls: type[Task[Any]], stored: StoredResult) -> tuple[Any, str |
     return None, message
 
 
-def loaded_outcome(stored: StoredOutcome) -> Outcome:
-    """Return the outcome behind plain data."""
+def outcome_from(stored: StoredOutcome) -> Outcome:
+    """Return the outcome behind JSON."""
     metadata = MappingProxyType(stored.get("metadata", {}))
-    cause = loaded_error(stored.get("cause"))
+    cause = error_from(stored["cause"]) if "cause" in stored else None
     return Outcome(Status(stored["status"]), stored.get("reason"), metadata, cause)
 
 
-def loaded_attempts(stored: Sequence[StoredAttempt]) -> list[AttemptFields]:
-    """Return the attempts behind plain data, each as a tuple of its fields."""
-    return [
-        (
-            attempt["start"],
-            attempt["duration"],
-            loaded_error(attempt["error"]),
-            attempt["pause"],
-            attempt["rule"],
-        )
-        for attempt in stored
-    ]
-
-
-def loaded_errors(stored: Sequence[tuple[str, str, str | None]]) -> FrozenErrors:
-    """Return the problems behind plain data."""
+def problems_from(stored: Sequence[tuple[str, str, str | None]]) -> FrozenErrors:
+    """Return the problems behind JSON."""
     problems = [Problem(*problem) for problem in stored]
     return FrozenErrors({problem[:2]: problem for problem in problems})
 
 
-def loaded_place(stored: StoredPlace) -> tuple[str, int]:
-    """Return where a task was halted."""
-    return stored["file"], stored["line"]
-
-
-def loaded_error(stored: StoredError | None) -> RecordedError | None:
-    """Return the exception behind plain data."""
-    return None if stored is None else RecordedError(**stored)
-
-
-def loaded_guidance(stored: StoredGuidance) -> Guidance:
-    """Return the guidance behind plain data."""
+def guidance_from(stored: StoredGuidance) -> Guidance:
+    """Return the guidance behind JSON."""
     try:
         return Guidance(
             stored["allowed"],
@@ -429,13 +362,13 @@ def loaded_guidance(stored: StoredGuidance) -> Guidance:
     raise WireError(message)
 
 
-LOADERS: dict[str, Callable[[Any], Any]] = {
-    "replaced": loaded_outcome,
-    "attempts": loaded_attempts,
+FACT_READERS: dict[str, Callable[[Any], Any]] = {
+    "replaced": outcome_from,
+    "attempts": lambda attempts: [tuple(attempt_from(data)) for data in attempts],
     "stopped": Stop,
-    "halted_at": loaded_place,
-    "errors": loaded_errors,
-    "rollback_error": loaded_error,
-    "guidance": loaded_guidance,
+    "halted_at": lambda place: (place["file"], place["line"]),
+    "errors": problems_from,
+    "rollback_error": error_from,
+    "guidance": guidance_from,
 }
-"""What makes those attributes of a record from JSON that not all records have."""
+"""What makes those attributes of a record of JSON that not all records have."""

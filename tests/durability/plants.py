@@ -9,9 +9,7 @@ from __future__ import annotations
 import json
 from threading import local
 
-from cmdx.operations import decide as table
-from cmdx.operations import ledger as ledgers
-from cmdx.operations import within
+from cmdx.operations import lifecycle, table, within
 from cmdx.operations.answers import with_operation
 from cmdx.wire import dump_result
 
@@ -30,22 +28,23 @@ def run_again():
 def tell_before_seal():
     """Tell an outcome at once, and seal it with the next call of the same thread."""
     own = local()
-    admit, seal_outcome = ledgers.admit, ledgers.seal_outcome
+    admit, seal_outcome = lifecycle.admit, lifecycle.seal_outcome
 
-    async def plant(call, calls, record, result, execution):
+    async def plant(call, mode, record, result, owned_run):
         if call.transaction is not None:
-            return await seal_outcome(call, calls, record, result, execution)
-        own.unsealed = (calls, record, json.dumps(dump_result(result)))
+            return await seal_outcome(call, mode, record, result, owned_run)
+        outcome = json.dumps(dump_result(result))
+        own.unsealed = lifecycle.sealing_unit(record, outcome)
         return with_operation(call, result, record)
 
-    async def admit_later(call, calls):
+    async def admit_later(call, mode):
         unsealed, own.unsealed = getattr(own, "unsealed", None), None
         if unsealed is not None:
-            await ledgers.store_outcome(*unsealed)
-        return await admit(call, calls)
+            await mode.transact(unsealed)
+        return await admit(call, mode)
 
-    ledgers.seal_outcome = plant
-    ledgers.admit = admit_later
+    lifecycle.seal_outcome = plant
+    lifecycle.admit = admit_later
 
 
 def seal_apart():

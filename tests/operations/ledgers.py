@@ -14,7 +14,9 @@ import pytest
 from services import postgres_schema
 
 from cmdx import clock
-from cmdx.operations.heart import Heart
+from cmdx.operations import OperationPolicy
+from cmdx.operations.leases import LeaseKeeper
+from cmdx.operations.table import Request, admit
 from cmdx.stores import SqliteStore, StoreUnavailable
 
 PATIENCE = 30.0
@@ -126,7 +128,7 @@ def run_async(steps):
     return asyncio.run(main())
 
 
-class QuietHeart(Heart):
+class QuietKeeper(LeaseKeeper):
     """Beats when it is told to, and never by itself."""
 
     def _wake_thread(self):
@@ -175,6 +177,24 @@ def fail_from_now_on(store, count=None, error=None):
     store.at = fail
 
 
+class Died(BaseException):
+    """The process is gone, and does nothing any more."""
+
+
+def die_after_commit(store):
+    """Have the process die when the next transaction is committed."""
+
+    def die(point):
+        if point == "after commit":
+            store.at = die_again
+            raise Died
+
+    def die_again(_point):
+        raise Died
+
+    store.at = die
+
+
 def come_back(store):
     """End ``fail_from_now_on``."""
     store.at = lambda _point: None
@@ -197,6 +217,12 @@ def other_connection(store):
         connection.close()
 
 
+def admitted(key):
+    """Return the record of an operation that was admitted."""
+    policy = OperationPolicy()
+    return admit(Request("shop", key, "t", "m", "f", policy, f"owner of {key}"), 0, 1)
+
+
 def row_of(store, key, column="state"):
     """Return what is stored about the operation with the id *key*."""
     sql = f"select {column} from cmdx_operation where id = :id"  # noqa: S608
@@ -213,7 +239,7 @@ def edit_row(store, key, **columns):
 
 def beat(ledger, seconds=LEASE):
     """Have the leases that are due within *seconds* be extended now."""
-    ledger.heart.beat(clock.Clock.monotonic() + seconds)
+    ledger.lease_keeper.extend_due(clock.Clock.monotonic() + seconds)
 
 
 # -- processes -------------------------------------------------------------------------

@@ -8,10 +8,11 @@ import pytest
 from ledgers import (
     PATIENCE,
     Arrivals,
-    QuietHeart,
+    QuietKeeper,
     SteppedStore,
     Stop,
     beat,
+    come_back,
     edit_row,
     in_thread,
     on_each_store,
@@ -20,7 +21,7 @@ from ledgers import (
     steps,
 )
 
-from cmdx import Task, is_retryable
+from cmdx import Task, before_execution, is_retryable
 from cmdx.operations import (
     Indeterminate,
     Ledger,
@@ -67,7 +68,7 @@ def test_r_001_30_a_cancelled_operation_is_released_and_all_are_told(session, st
 @pytest.mark.parametrize("who", ["a thread", "the event loop"])
 def test_r_001_30_async_work_is_cancelled(session, who):
     ended = []
-    session.ledger.heart = QuietHeart()  # at once, and not by the next beat
+    session.ledger.lease_keeper = QuietKeeper()  # at once, and not by the next beat
 
     class Charge(Task[int], name="operations.charge"):
         async def work(self):
@@ -319,7 +320,7 @@ def test_async_work_that_was_cancelled_elsewhere_is_cancelled_by_the_next_beat(
         owner = asyncio.create_task(session.arun(Charge(), id="a"))
         await begun.wait()
         elsewhere = Ledger(store).session("shop")
-        elsewhere.ledger.heart = QuietHeart()  # of another process
+        elsewhere.ledger.lease_keeper = QuietKeeper()  # of another process
         assert elsewhere.cancel("a")
         await steps(5)
         assert not owner.done()
@@ -393,6 +394,48 @@ def test_r_001_29_those_who_wait_are_told_of_the_interrupt(session, store, persi
     assert isinstance(owner.exception(), KeyboardInterrupt)
     expected = Indeterminate if persist else OperationCancelled
     assert isinstance(attached.result(PATIENCE).cause, expected)
+
+
+@on_each_store
+@pytest.mark.parametrize("persist", [False, True])
+def test_an_interrupt_before_work_was_called_takes_the_admission_back(
+    session, store, persist
+):
+    @operation(persist=persist)
+    class Charge(Task[int], name="operations.charge"):
+        def work(self):
+            return 7
+
+    def interrupt(point):
+        if point == "after commit":
+            come_back(store)
+            raise KeyboardInterrupt
+
+    store.at = interrupt
+    with pytest.raises(KeyboardInterrupt):
+        session.run(Charge(), id="a")
+    found = session.get("a")
+    assert (found.state, found.executions) == (RELEASED, 0)
+    result = session.run(Charge(), id="a", wait=0)
+    assert (result.value, result.operation.executions) == (7, 1)
+
+
+def test_an_interrupt_of_a_callback_before_work_takes_the_admission_back(session):
+    @operation(persist=True)
+    class Charge(Task[int], name="operations.charge"):
+        def work(self):
+            return 7
+
+        @before_execution
+        def prepare(self):
+            if not interrupted:
+                interrupted.append(1)
+                raise KeyboardInterrupt
+
+    interrupted = []
+    with pytest.raises(KeyboardInterrupt):
+        session.run(Charge(), id="a")
+    assert session.run(Charge(), id="a").value == 7
 
 
 def test_an_interrupt_is_announced_as_of_any_task(session):

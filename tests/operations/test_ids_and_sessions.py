@@ -8,7 +8,7 @@ import attrs
 import pytest
 from ledgers import LEASE, Stop, on_each_store, row_of, running
 
-from cmdx import FinishedTaskError, Task, optional
+from cmdx import AsyncTaskError, FinishedTaskError, Task, optional
 from cmdx.operations import (
     Ledger,
     Operation,
@@ -68,7 +68,9 @@ def test_an_id_has_letters_digits_and_four_marks(session, key):
     "key", ["", "x" * 256, "a b", "a/b", "a\n", "ä", "a\x00", "a'b", 7, b"a", ["a"]]
 )
 def test_other_ids_are_refused_before_anything_is_stored(session, store, call, key):
-    with pytest.raises(OperationIdError, match=r"has 1 to 255 letters.*got") as refused:
+    with pytest.raises(
+        OperationIdError, match=r"is a text of 1 to 255 letters.*got"
+    ) as refused:
         call(session, Charge(order=7), id=key)
     assert isinstance(refused.value, ValueError)
     rows = store.transact(lambda rows: rows.execute("select * from cmdx_operation"))
@@ -323,3 +325,62 @@ def test_r_001_10_records_outlive_the_connection(tmp_path):
         later = Ledger(second).session("shop").run(Charge(order=7), id="a")
     assert later.operation == attrs.evolve(owner.operation, replayed=True)
     assert later == owner
+
+
+# -- mistakes --------------------------------------------------------------------------
+
+
+def test_an_instance_that_has_run_is_refused_with_the_call_of_a_session(session):
+    task = Charge()
+    session.run(task, id="a")
+    with pytest.raises(FinishedTaskError, match=r"session\.run\(Charge\(\.\.\.\), id="):
+        session.run(task, id="a")
+
+
+def test_an_async_task_is_refused_with_the_call_of_a_session(session):
+    class Slow(Task[int], name="operations.slow"):
+        async def work(self):
+            return 7
+
+    with pytest.raises(AsyncTaskError, match=r"Use `await session\.arun\("):
+        session.run(Slow(), id="a")
+
+
+@pytest.mark.parametrize("id", ["a b", "", 7, None])
+def test_an_id_that_no_operation_can_have_is_refused_everywhere(session, id):  # noqa: A002
+    for ask in (session.get, session.cancel):
+        with pytest.raises(OperationIdError):
+            ask(id)
+
+
+def test_an_operation_that_calls_itself_does_not_wait_for_itself(session, call):
+    @operation()
+    class Outer(Task[int], name="operations.outer"):
+        def work(self):
+            inner = session.run(Outer(), id="a")
+            reasons.append(inner.reason)
+            return 7
+
+    @operation()
+    class Around(Task[int], name="operations.around"):
+        def work(self):
+            return session.run(Outer(), id="a").value
+
+    reasons = []
+    assert call(session, Around(), id="b").value == 7
+    assert "was called inside of its own work" in reasons[0]
+    assert session.get("a").state is OperationState.SEALED
+
+
+def test_a_conflict_names_what_differs(session):
+    class Other(Task[int], name="operations.other"):
+        number: int
+
+        def work(self):
+            return self.number
+
+    session.run(Other(number=7), id="a")
+    same = session.run(Other(number=8), id="a")
+    assert "started with other inputs of operations.other" in same.reason
+    other = session.run(Charge(), id="a")
+    assert "started by operations.other, not by" in other.reason

@@ -13,11 +13,14 @@ from ledgers import (
     LEASE,
     PATIENCE,
     Arrivals,
-    QuietHeart,
+    Died,
+    QuietKeeper,
     SteppedStore,
     Stop,
+    admitted,
     beat,
     come_back,
+    die_after_commit,
     edit_row,
     fail_from_now_on,
     in_thread,
@@ -26,6 +29,7 @@ from ledgers import (
     run_async,
     running,
     steps,
+    wait_until,
 )
 
 from cmdx import Context, Task, clock
@@ -33,9 +37,11 @@ from cmdx.operations import (
     Indeterminate,
     Ledger,
     OperationState,
+    leases,
     operation,
 )
-from cmdx.operations.heart import Heart
+from cmdx.operations.leases import LeaseKeeper, OwnedRun
+from cmdx.operations.records import insert_record
 from cmdx.stores import SqliteStore
 
 LIVE, RELEASED, SEALED, INDETERMINATE, EXPIRED = OperationState
@@ -89,16 +95,81 @@ def test_what_has_ended_is_not_extended(session, store):
         def work(self):
             return 7
 
-    session.ledger.heart = QuietHeart()
+    session.ledger.lease_keeper = QuietKeeper()
     session.run(Charge(), id="a")
-    assert session.ledger.heart._executions == {}
+    assert session.ledger.lease_keeper._runs == {}
     version = store.version()
     beat(session.ledger)
     assert store.version() == version
 
 
-def test_one_thread_extends_the_leases_of_all_ledgers():
-    """By itself: this test waits for a real beat of short leases."""
+def test_a_store_has_one_keeper_and_another_store_another():
+    with SqliteStore() as first, SqliteStore() as second:
+        ledgers = [Ledger(first), Ledger(first), Ledger(second)]
+        keepers = [ledger.lease_keeper for ledger in ledgers]
+        assert keepers[0] is keepers[1]
+        assert keepers[0] is not keepers[2]
+
+
+@on_each_store
+def test_leases_that_are_due_are_extended_in_one_transaction(session, store):
+    keeper = session.ledger.lease_keeper = QuietKeeper()
+    records = [admitted(f"operation-{number}") for number in range(100)]
+    store.transact(
+        lambda statements: [insert_record(statements, record) for record in records]
+    )
+    for record in records:
+        keeper.add(OwnedRun(store, record, LEASE))
+    commits = []
+    store.at = commits.append
+    beat(session.ledger)
+    assert commits.count("after commit") == 1
+    come_back(store)
+    sql = "select count(*) from cmdx_operation where lease > :now"
+    counted = store.transact(
+        lambda statements: statements.execute(sql, now=statements.now + LEASE / 2)
+    )
+    assert counted == [(100,)]
+
+
+def test_a_lease_that_could_not_be_extended_is_tried_again_soon(session, store):
+    class Charge(Task[int], name="operations.charge"):
+        def work(self):
+            stop.wait()
+
+    stop, keeper = Stop(), QuietKeeper()
+    session.ledger.lease_keeper = keeper
+    with running(lambda: session.run(Charge(), id="a"), stop):
+        (run,) = keeper._runs.values()
+        fail_from_now_on(store)
+        keeper.extend_due(run.due)
+        assert 0 < run.due - clock.Clock.monotonic() < LEASE / 3 + 1
+        come_back(store)
+
+
+def test_a_thread_without_leases_ends_and_the_next_lease_starts_another(
+    session, monkeypatch
+):
+    monkeypatch.setattr(leases, "LINGER", 0.001)
+
+    class Charge(Task[int], name="operations.charge"):
+        number: int
+
+        def work(self):
+            return keeper._thread
+
+    keeper = session.ledger.lease_keeper = LeaseKeeper()
+    threads = []
+    for number in range(2):
+        threads.append(session.run(Charge(number=number), id=f"{number}").value)
+        wait_until(lambda: keeper._thread is None)
+        threads[-1].join(PATIENCE)
+    assert threads[0] is not threads[1]
+    assert not any(thread.is_alive() for thread in threads)
+
+
+def test_each_store_extends_its_leases_by_itself():
+    """This test waits for a real beat of short leases."""
     stops = [Stop(), Stop()]
 
     class Charge(Task[None], name="operations.charge"):
@@ -146,36 +217,27 @@ def test_a_beat_that_the_store_misses_is_made_up_by_the_next(session, store, ins
     assert owner.result().value == 7
 
 
-def test_an_error_that_nobody_expects_does_not_end_the_beats_of_others(instant):
+def test_an_error_that_nobody_expects_does_not_keep_others_waiting(session, store):
     """Such as ``can't start new thread``; the next operation starts no thread again."""
 
     def fail(_point):
+        store.at = lambda _point: None
         raise RuntimeError("can't start new thread")
 
     class Charge(Task[None], name="operations.charge"):
-        number: int
-
         def work(self):
-            stops[self.number].wait()
+            stop.wait()
 
-    heart, stops = QuietHeart(), [Stop(), Stop()]
-    with SqliteStore() as first, SqliteStore() as second:
-        sessions = [Ledger(store).session("shop") for store in (first, second)]
-        for session in sessions:
-            session.ledger.heart = heart
-
-        def call(number):
-            return sessions[number].run(Charge(number=number), id="a")
-
-        with running(lambda: call(0), stops[0]), running(lambda: call(1), stops[1]):
-            before = row_of(second, "a", "lease")
-            instant.advance(1)
-            first.at = fail
-            try:
-                beat(sessions[0].ledger)
-            finally:
-                first.at = lambda _point: None
-            assert row_of(second, "a", "lease") > before
+    stop, done = Stop(), []
+    keeper = session.ledger.lease_keeper = QuietKeeper()
+    with running(lambda: session.run(Charge(), id="a"), stop):
+        (run,) = keeper._runs.values()
+        late = OwnedRun(store, admitted("b"), 2 * LEASE)
+        keeper.keep_trying(late, lambda _statements: done.append("b"))
+        store.at = fail
+        beat(session.ledger)
+        assert done == ["b"]
+        assert [*keeper._runs.values()] == [run]
 
 
 def test_a_record_that_cannot_be_read_does_not_end_the_beats_of_others(
@@ -203,11 +265,11 @@ def test_a_record_that_cannot_be_read_does_not_end_the_beats_of_others(
         assert row_of(store, "charge-1", "lease") > before
 
 
-def test_an_execution_that_comes_while_the_heart_falls_asleep_is_heard(session):
+def test_an_execution_that_comes_while_the_keeper_falls_asleep_is_heard(session):
     """The thread has counted what there is, and has not yet said when it wakes."""
     counted, added = Event(), Event()
 
-    class Slow(Heart):
+    class Slow(LeaseKeeper):
         def _pause(self):
             pause = super()._pause()
             if counted.is_set():
@@ -216,13 +278,13 @@ def test_an_execution_that_comes_while_the_heart_falls_asleep_is_heard(session):
             added.wait(1.0)  # others may go on meanwhile, or wait for the lock
             return pause
 
-    heart = Slow()
-    heart._wakes_at = 0.0  # as it is while the thread beats
-    heart._thread = Thread(target=heart._run, daemon=True)
-    heart._thread.start()
+    keeper = Slow()
+    keeper._wakes_at = 0.0  # as it is while the thread beats
+    keeper._thread = Thread(target=keeper._run, daemon=True)
+    keeper._thread.start()
     assert counted.wait(PATIENCE)
 
-    session.ledger.heart = heart
+    session.ledger.lease_keeper = keeper
     stop = Stop()
 
     class Charge(Task[None], name="operations.charge"):
@@ -232,9 +294,9 @@ def test_an_execution_that_comes_while_the_heart_falls_asleep_is_heard(session):
     with running(lambda: session.run(Charge(), id="a"), stop):
         added.set()
         end = clock.Clock.monotonic() + 1
-        while heart._wakes_at in (0.0, float("inf")) and clock.Clock.monotonic() < end:
+        while keeper._wakes_at in (0.0, float("inf")) and clock.Clock.monotonic() < end:
             clock.Clock().sleep(0.01)
-        assert heart._wakes_at < clock.Clock.monotonic() + LEASE
+        assert keeper._wakes_at < clock.Clock.monotonic() + LEASE
 
 
 # -- an owner that was not heard of ----------------------------------------------------
@@ -263,14 +325,8 @@ def test_r_001_19_an_owner_that_died_leaves_a_record_that_says_so(
 def admit_and_die(session, task):
     """Admit an operation as a process does that dies before its work begins."""
 
-    class Died(BaseException): ...
-
-    def die(point):
-        if point == "after commit":
-            raise Died
-
     store = session.ledger.store
-    store.at = die
+    die_after_commit(store)
     try:
         session.run(task, id="a")
     except Died:
@@ -423,6 +479,64 @@ def test_a_taken_over_coroutine_is_cancelled_by_the_next_beat(session, instant):
     assert len(runs) == 2
 
 
+def test_a_taken_over_coroutine_that_persists_is_not_cancelled(session, instant):
+    runs, ends = [], []
+
+    @operation(persist=True, idempotent=True)
+    class Charge(Task[int], name="operations.charge"):
+        async def work(self):
+            runs.append(1)
+            number = len(runs)
+            if number == 1:
+                begun.set()
+                await go_on.wait()
+            ends.append(number)
+            return number
+
+    async def main():
+        first = asyncio.create_task(session.arun(Charge(), id="a"))
+        await begun.wait()
+        instant.advance(LEASE)
+        second = await session.arun(Charge(), id="a")
+        await asyncio.to_thread(beat, session.ledger)
+        go_on.set()
+        return await first, second
+
+    begun, go_on = asyncio.Event(), asyncio.Event()
+    first, second = run_async(main())
+    assert first.value == second.value == 2
+    assert ends == [2, 1]
+
+
+@on_each_store
+def test_r_001_8_a_coroutine_that_persists_goes_on_though_nobody_heard_of_it(
+    session, instant
+):
+    """As after a suspend of the whole machine, while others found it indeterminate."""
+
+    @operation(persist=True)
+    class Charge(Task[int], name="operations.charge"):
+        async def work(self):
+            begun.set()
+            await go_on.wait()
+            return 7
+
+    async def main():
+        first = asyncio.create_task(session.arun(Charge(), id="a"))
+        await begun.wait()
+        instant.advance(LEASE)
+        second = await session.arun(Charge(), id="a")
+        await asyncio.to_thread(beat, session.ledger)
+        go_on.set()
+        return await first, second
+
+    begun, go_on = asyncio.Event(), asyncio.Event()
+    first, second = run_async(main())
+    assert second.indeterminate
+    assert first.value == 7
+    assert session.get("a").state is SEALED
+
+
 def test_a_beat_after_the_seal_does_not_cancel_the_caller():
     """The seal is committed, and the coroutine has not heard of it yet."""
 
@@ -468,7 +582,7 @@ def test_a_forked_child_extends_no_lease_of_its_parent(tmp_path):
     def child_extends(store, ledger):
         before = lease(store)
         beat(ledger, 3 * LEASE)
-        return lease(store) != before or bool(ledger.heart._executions)
+        return lease(store) != before or bool(ledger.lease_keeper._runs)
 
     with SqliteStore(tmp_path / "app.db") as store:
         ledger = Ledger(store, lease=LEASE)

@@ -62,7 +62,7 @@ def test_r_001_45_an_expired_id_is_refused_and_not_run(session, instant, call):
     for _ in range(2):
         result = call(session, Charge(), id="a")
         assert isinstance(result.cause, OperationExpired)
-        assert "Use a new id, or declare a longer `keep`" in result.reason
+        assert "Look at its effects before you use a new id" in result.reason
         assert not is_retryable(result.cause)
         assert not result.indeterminate
         with pytest.raises(OperationExpired):

@@ -24,7 +24,7 @@ from cmdx.operations import (
 from cmdx.stores import StoreUnavailable
 
 ERRORS = [
-    OperationConflict("charge-7", "shop:Charge"),
+    OperationConflict("charge-7", "shop:Charge", "shop:Charge"),
     Indeterminate("charge-7", "it was interrupted"),
     OperationCancelled("charge-7"),
     OperationExpired("charge-7"),

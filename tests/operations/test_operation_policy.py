@@ -146,8 +146,8 @@ def test_only_task_classes_are_decorated(decorated):
 
 
 def test_positional_arguments_are_refused():
-    with pytest.raises(TypeError):
-        operation(True)  # type: ignore[call-arg]
+    with pytest.raises(DefinitionError, match="takes keywords only"):
+        operation(True)
 
 
 def test_a_policy_is_a_value():
@@ -291,3 +291,24 @@ def test_r_001_47_an_ambiguous_run_with_a_stream_is_indeterminate(session, idemp
         assert again.value == 1
     else:
         assert isinstance(again.cause, Indeterminate)
+
+
+def test_parentheses_cannot_be_left_out():
+    class Charge(Task[int]):
+        def work(self):
+            return 7
+
+    with pytest.raises(DefinitionError, match="with parentheses"):
+        operation(Charge)
+
+
+def test_a_recover_that_takes_arguments_is_refused_at_once():
+    class Charge(Task[int]):
+        def work(self):
+            return 7
+
+        def recover(self, id):  # noqa: A002
+            return id
+
+    with pytest.raises(DefinitionError, match="It is called without arguments"):
+        operation(persist=True)(Charge)

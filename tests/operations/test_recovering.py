@@ -10,13 +10,17 @@ from ledgers import (
     LEASE,
     PATIENCE,
     Arrivals,
+    SteppedStore,
     Stop,
+    beat,
     come_back,
     fail_from_now_on,
     in_thread,
     on_each_store,
     row_of,
+    run_async,
     running,
+    steps,
 )
 
 from cmdx import (
@@ -29,6 +33,7 @@ from cmdx import (
 )
 from cmdx.operations import (
     Indeterminate,
+    Ledger,
     OperationState,
     current_operation,
     operation,
@@ -208,6 +213,44 @@ def test_a_caller_that_waits_no_longer_is_told_so_while_another_asks(session):
     leave_indeterminate(session, charge())
     with running(lambda: session.run(charge(), id="a"), stop):
         assert "still running" in session.run(charge(), id="a", wait=0).reason
+
+
+@on_each_store
+def test_the_lease_of_one_who_asks_for_long_is_extended(session, store, instant):
+    asked, stop = [], Stop()
+
+    def recover(_self):
+        asked.append(1)
+        stop.wait()
+        return 7
+
+    charge = charge_that_recovers(recover)
+    leave_indeterminate(session, charge())
+    with running(lambda: session.run(charge(), id="a"), stop) as first:
+        for turn in range(1, 4):
+            instant.advance(LEASE * 0.8)
+            beat(session.ledger, LEASE * turn)
+        arrivals = Arrivals(store, 1)
+        other = in_thread(lambda: session.run(charge(), id="a"))
+        arrivals.wait()
+    assert first.result().value == other.result(PATIENCE).value == 7
+    assert len(asked) == 1
+
+
+@pytest.mark.parametrize("count", range(12))
+def test_one_who_leaves_before_asking_lets_the_next_ask(count):
+    charge = charge_that_recovers(lambda _self: 7)
+    session = Ledger(SteppedStore()).session("shop")
+    leave_indeterminate(session, charge())
+
+    async def main():
+        leaving = asyncio.create_task(session.arun(charge(), id="a"))
+        await steps(count)
+        leaving.cancel()
+        await asyncio.wait([leaving])
+        return await session.arun(charge(), id="a", wait=0)
+
+    assert run_async(main()).value_or(None) == 7
 
 
 def test_after_one_who_asked_and_died_the_next_asks(session, instant):

@@ -8,7 +8,14 @@ from decimal import Decimal
 
 import attrs
 import pytest
-from ledgers import edit_row, on_each_store, row_of
+from ledgers import (
+    PATIENCE,
+    edit_row,
+    in_thread,
+    on_each_store,
+    other_connection,
+    row_of,
+)
 
 from cmdx import (
     Fault,
@@ -340,3 +347,14 @@ def test_signals_of_tasks_are_of_the_owner_alone(session):
         for _ in range(3):
             session.run(Charge(), id="a")
     assert names == ["started", "executed"]
+
+
+@pytest.mark.parametrize("store", ["postgresql"], indirect=True)
+def test_a_replay_does_not_wait_for_a_lock_on_the_row(session, store):
+    session.run(Charge(), id="a")
+    with other_connection(store) as other:
+        other.execute("select id from cmdx_operation for update")
+        replayed = in_thread(lambda: session.run(Charge(), id="a"))
+        assert replayed.result(PATIENCE).operation.replayed
+        assert session.get("a").state is OperationState.SEALED
+        other.rollback()

@@ -10,6 +10,7 @@ from ledgers import (
     LEASE,
     PATIENCE,
     Arrivals,
+    QuietKeeper,
     Stop,
     beat,
     come_back,
@@ -30,7 +31,7 @@ from cmdx.operations import (
     operation,
     operation_admitted,
 )
-from cmdx.operations.heart import SEAL_PAUSE, Heart
+from cmdx.operations.leases import RETRY_PAUSE, LeaseKeeper
 from cmdx.stores import SqliteStore, StoreError, StoreUnavailable
 from cmdx.stores.errors import CommitUncertain
 
@@ -118,6 +119,26 @@ def test_an_admission_of_which_nobody_heard_is_admitted_once(session, store, cal
     assert session.get("a").executions == len(runs) == 1
 
 
+@on_each_store
+def test_an_admission_of_which_nobody_ever_heard_is_taken_back(session, store, call):
+    """Both commits happened, and no answer came: ``work`` was not called."""
+
+    def lose_the_answer(point):
+        if point == "after commit":
+            raise CommitUncertain("the connection was lost", "Look")
+
+    session.ledger.lease_keeper = QuietKeeper()
+    store.at = lose_the_answer
+    result = call(session, Charge(), id="a")
+    assert isinstance(result.cause, StoreUnavailable)
+    come_back(store)
+    assert session.get("a").state is OperationState.LIVE
+    beat(session.ledger, RETRY_PAUSE)
+    assert session.get("a").state is OperationState.RELEASED
+    assert call(session, Charge(), id="a", wait=0).value == 1
+    assert len(runs) == 1
+
+
 def test_a_store_that_was_closed_is_told_as_a_result(session, store, call):
     store.close()
     result = call(session, Charge(), id="a")
@@ -184,13 +205,13 @@ def test_r_001_13_an_outcome_that_cannot_be_stored_is_indeterminate(
     assert "the store is away" in result.reason
     come_back(store)
     assert row_of(store, "a") == "live"
-    beat(session.ledger, SEAL_PAUSE + 1)
+    beat(session.ledger, RETRY_PAUSE + 1)
     later = call(session, Lose(), id="a")
     assert (later.value, later.operation.replayed) == (7, True)
     assert runs == [1]
 
 
-def test_the_heart_tries_to_seal_until_it_can(session, store):
+def test_the_keeper_tries_to_seal_until_it_can(session, store):
     class Lose(Task[int], name="operations.lose"):
         def work(self):
             fail_from_now_on(store)
@@ -198,14 +219,14 @@ def test_the_heart_tries_to_seal_until_it_can(session, store):
 
     session.run(Lose(), id="a")
     for turn in range(1, 5):
-        beat(session.ledger, turn * (SEAL_PAUSE + 1))
+        beat(session.ledger, turn * (RETRY_PAUSE + 1))
     come_back(store)
     assert row_of(store, "a") == "live"
-    beat(session.ledger, 9 * SEAL_PAUSE + 9)
+    beat(session.ledger, 9 * RETRY_PAUSE + 9)
     assert row_of(store, "a") == "sealed"
 
 
-def test_the_heart_gives_up_when_the_lease_is_over(session, store, instant):
+def test_the_keeper_gives_up_when_the_lease_is_over(session, store, instant):
     class Lose(Task[int], name="operations.lose"):
         def work(self):
             fail_from_now_on(store)
@@ -235,14 +256,14 @@ def test_a_late_seal_does_not_replace_that_of_another_owner(session, store, inst
     come_back(store)
     instant.advance(LEASE)
     assert session.run(Lose(), id="a").value == 2
-    beat(session.ledger, SEAL_PAUSE + 1)
+    beat(session.ledger, RETRY_PAUSE + 1)
     assert session.run(Lose(), id="a").value == 2
 
 
-def test_the_heart_is_woken_for_an_outcome_that_is_still_to_be_sealed(session, store):
+def test_the_keeper_is_woken_for_an_outcome_that_is_still_to_be_sealed(session, store):
     woken = []
 
-    class Noted(Heart):
+    class Noted(LeaseKeeper):
         def _wake_thread(self):
             woken.append(1)
             super()._wake_thread()
@@ -253,7 +274,7 @@ def test_the_heart_is_woken_for_an_outcome_that_is_still_to_be_sealed(session, s
             woken.clear()
             return 7
 
-    session.ledger.heart = Noted()
+    session.ledger.lease_keeper = Noted()
     session.run(Lose(), id="a")
     come_back(store)
     assert woken == [1]
@@ -272,7 +293,7 @@ def test_a_seal_of_which_nobody_heard_is_found_sealed(session, store, call):
             return 7
 
     assert call(session, Lose(), id="a").indeterminate
-    beat(session.ledger, SEAL_PAUSE + 1)
+    beat(session.ledger, RETRY_PAUSE + 1)
     assert call(session, Lose(), id="a").value == 7
 
 
@@ -411,7 +432,7 @@ def test_a_row_that_was_edited_disturbs_nobody_else(session, store, instant):
 def test_a_row_of_another_task_is_a_conflict(session, store):
     session.run(Charge(), id="a")
     edit_row(store, "a", task="gone:Task")
-    assert "another task or other inputs" in session.run(Charge(), id="a").reason
+    assert "was started by gone:Task, not by" in session.run(Charge(), id="a").reason
 
 
 def test_a_sealed_row_that_was_deleted_is_a_new_intention(session, store):

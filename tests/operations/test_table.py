@@ -11,7 +11,7 @@ from itertools import product
 import pytest
 
 from cmdx.operations import OperationPolicy, OperationState
-from cmdx.operations.decide import (
+from cmdx.operations.table import (
     Answer,
     Ending,
     OperationRecord,
@@ -23,11 +23,11 @@ from cmdx.operations.decide import (
     end_lease,
     is_expired,
     is_forgotten,
+    is_taken,
     present_state,
     release,
     seal,
     stop_recovery,
-    withdraw,
 )
 
 NOW = 1_000.0
@@ -404,16 +404,32 @@ def test_a_record_says_all_that_a_request_said():
 
 def test_what_was_withdrawn_before_work_was_called_may_run_whatever_its_policy():
     for persist in FLAGS:
-        withdrawn = withdraw(record(LIVE, persist=persist), "first", NOW)
-        assert withdrawn.state is (INDETERMINATE if persist else RELEASED)
+        stored = record(LIVE, persist=persist)
+        withdrawn = release(stored, "first", Ending.WITHDRAWN, NOW)
+        assert (withdrawn.state, withdrawn.executions) == (RELEASED, 0)
         found = decide(withdrawn, request(persist=persist), NOW, LEASE)
         assert (found.answer, found.record.executions) == (Answer.RUN, 1)
 
 
 def test_only_the_owner_of_what_is_live_withdraws():
-    assert withdraw(record(LIVE), "second", NOW) is None
-    assert withdraw(record(SEALED), "first", NOW) is None
-    assert withdraw(None, "first", NOW) is None
+    assert release(record(LIVE), "second", Ending.WITHDRAWN, NOW) is None
+    assert release(record(SEALED), "first", Ending.WITHDRAWN, NOW) is None
+    assert release(None, "first", Ending.WITHDRAWN, NOW) is None
+
+
+def test_a_recovery_has_a_lease_of_its_own():
+    asked = record(INDETERMINATE, lease=NOW + 1)
+    assert beat(asked, "first", NOW, LEASE, is_recovery=True).lease == NOW + LEASE
+    assert beat(asked, "second", NOW, LEASE, is_recovery=True) is None
+    assert beat(asked, "first", NOW, LEASE) is None
+    assert beat(record(LIVE), "first", NOW, LEASE, is_recovery=True) is None
+
+
+def test_an_owner_has_lost_what_another_one_has_or_what_was_released():
+    for state in (LIVE, INDETERMINATE, SEALED):
+        assert not is_taken(record(state), "first")
+        assert is_taken(record(state), "second")
+    assert is_taken(record(RELEASED), "first")
 
 
 def test_a_transaction_that_work_has_ended_proves_nothing():

@@ -11,7 +11,9 @@ from ledgers import (
     LEASE,
     PATIENCE,
     Arrivals,
+    Died,
     Stop,
+    die_after_commit,
     in_thread,
     is_postgres,
     new_store,
@@ -340,13 +342,7 @@ def test_r_001_20_an_unsealed_record_proves_that_nothing_happened(store, instant
     way = Way("sqlite" if not is_postgres(store) else "psycopg", store)
     charge = way.charge(lambda _task: 7, persist=True)
 
-    class Died(BaseException): ...
-
-    def die(point):
-        if point == "after commit":
-            raise Died
-
-    store.at = die
+    die_after_commit(store)
     with suppress(Died):
         way.run(charge())
     store.at = lambda _point: None
@@ -596,6 +592,20 @@ def test_work_that_hides_the_error_of_a_statement_has_failed(store):
 
 
 # -- one operation inside of another, and beside it ------------------------------------
+
+
+@on_each_server
+def test_operations_can_be_looked_at_while_one_runs_within_a_connection(store):
+    way = Way("sqlite" if not is_postgres(store) else "psycopg", store)
+
+    def look(_task):
+        seen.append(way.session.get("a").state)
+        seen.append(asyncio.run(way.session.aget("b")))
+        return 7
+
+    seen = []
+    assert way.run(way.charge(look)()).success
+    assert seen == [LIVE, None]
 
 
 @operation()

@@ -21,9 +21,14 @@ from greenlet import getcurrent
 from world import Process, World, WorldStore, new_store
 
 from cmdx import Task
-from cmdx.operations import Ledger, OperationPolicy, operation, operation_admitted
-from cmdx.operations import heart as hearts
-from cmdx.operations.heart import Heart
+from cmdx.operations import (
+    Ledger,
+    OperationPolicy,
+    leases,
+    operation,
+    operation_admitted,
+)
+from cmdx.operations.leases import LeaseKeeper
 from cmdx.operations.records import load_record
 from cmdx.stores import StoreUnavailable
 from cmdx.wire import load_result
@@ -64,7 +69,7 @@ CLASSES = {policy: effect_class(policy) for policy in POLICIES}
 STORE = new_store()
 
 
-class QuietHeart(Heart):
+class QuietKeeper(LeaseKeeper):
     """Has no thread: an actor of the world beats it."""
 
     def _wake_thread(self):
@@ -88,7 +93,7 @@ class History:
     def run(self):
         """Let it happen, and check what must hold."""
         History.current = self
-        real, hearts.Clock = hearts.Clock, self.world.clock
+        real, leases.Clock = leases.Clock, self.world.clock
         operation_admitted.connect(self.note_admitted)
         try:
             for number in range(PROCESSES):
@@ -97,7 +102,7 @@ class History:
             for key in IDS:
                 self.check(key)
         finally:
-            hearts.Clock = real
+            leases.Clock = real
             operation_admitted.disconnect(self.note_admitted)
             self.clean()
         return self
@@ -108,14 +113,14 @@ class History:
 
     def start_process(self, process):
         ledger = Ledger(STORE, lease=LEASE)
-        ledger.store, ledger.heart = self.store, QuietHeart()
+        ledger.store, ledger.lease_keeper = self.store, QuietKeeper()
         keys = self.world.random.choices(IDS, k=CALLERS)
         callers = [process.start(partial(self.call, ledger, key)) for key in keys]
-        process.start(lambda: self.beat(ledger.heart, callers))
+        process.start(lambda: self.beat(ledger.lease_keeper, callers))
 
-    def beat(self, heart, callers):
-        while not all(caller.dead for caller in callers) or heart._executions:
-            heart.beat(self.world.now)
+    def beat(self, keeper, callers):
+        while not all(caller.dead for caller in callers) or keeper._runs:
+            keeper.extend_due(self.world.now)
             self.world.point(LEASE / 3)
 
     def call(self, ledger, key):

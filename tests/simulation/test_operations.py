@@ -12,9 +12,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from ledger_world import Broken, History
 
-from cmdx.operations import decide as table
-from cmdx.operations import ledger as ledgers
-from cmdx.operations.decide import Answer, Decision, OperationState
+from cmdx.operations import lifecycle, table
+from cmdx.operations.table import Answer, Decision, OperationState
 
 HISTORIES = 2_000
 UNTIL_FOUND = 1_500
@@ -45,13 +44,13 @@ def any_owner_may_seal(monkeypatch):
 
 
 def tell_though_fenced_off(monkeypatch):
-    seal_outcome = ledgers.seal_outcome
+    seal_outcome = lifecycle.seal_outcome
 
-    async def plant(call, calls, record, result, execution):
-        answer = await seal_outcome(call, calls, record, result, execution)
+    async def plant(call, mode, record, result, execution):
+        answer = await seal_outcome(call, mode, record, result, execution)
         return result if answer is None else answer
 
-    monkeypatch.setattr(ledgers, "seal_outcome", plant)
+    monkeypatch.setattr(lifecycle, "seal_outcome", plant)
 
 
 def take_over_when_the_lease_is_over(monkeypatch):
@@ -68,11 +67,11 @@ def take_over_when_the_lease_is_over(monkeypatch):
 
 
 def tell_before_sealing(monkeypatch):
-    async def plant(_call, calls, _record, result, _execution):
-        calls.store.world.point()
+    async def plant(_call, mode, _record, result, _owned_run):
+        mode.store.world.point()
         return result
 
-    monkeypatch.setattr(ledgers, "seal_outcome", plant)
+    monkeypatch.setattr(lifecycle, "seal_outcome", plant)
 
 
 def run_again_what_was_released(monkeypatch):
@@ -107,23 +106,23 @@ def seal_what_was_released(monkeypatch):
 
 
 def admit_in_two_transactions(monkeypatch):
-    async def plant(call, calls):
+    async def plant(call, mode):
         request, lease = call.request, call.ledger.lease
 
         def read(statements):
-            record = ledgers.load_record(statements, request.session, request.id)
+            record = lifecycle.load_record(statements, request.session, request.id)
             return record, table.decide(record, request, statements.now, lease)
 
         def write(statements):
             if record is None:
-                ledgers.insert_record(statements, decision.record)
-            ledgers.write_record(statements, record, decision.record)
+                lifecycle.insert_record(statements, decision.record)
+            lifecycle.write_record(statements, record, decision.record)
 
-        record, decision = await calls.transact(read)
-        await calls.transact(write)
+        record, decision = await mode.transact(read)
+        await mode.transact(write)
         return decision
 
-    monkeypatch.setattr(ledgers, "admit", plant)
+    monkeypatch.setattr(lifecycle, "admit", plant)
 
 
 BUGS = [

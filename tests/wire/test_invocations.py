@@ -35,6 +35,7 @@ from pydantic import BaseModel, Field, SecretStr
 
 from cmdx import Context, Task, coercions, optional, required
 from cmdx.wire import (
+    RefusedInputError,
     WireError,
     dump_invocation,
     encodings,
@@ -124,6 +125,9 @@ class Model(BaseModel):
 class Aliased(BaseModel):
     name: str = Field(alias="Name")
 
+
+circle: list[Any] = []
+circle.append(circle)
 
 OrderId = NewType("OrderId", int)
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -414,6 +418,33 @@ def test_a_task_without_inputs_stores_json_only(value):
         dump_invocation(Bare(a=value))
 
 
+def deep_list(levels):
+    deep: list[Any] = []
+    for _ in range(levels):
+        deep = [deep]
+    return deep
+
+
+@pytest.mark.parametrize("dump", [dump_invocation, fingerprint])
+@pytest.mark.parametrize("value", [deep_list(3000), circle], ids=["deep", "circle"])
+def test_a_task_without_inputs_refuses_data_without_end(dump, value):
+    class Endless(Task[None], name="test.endless"):
+        def work(self) -> None: ...
+
+    with pytest.raises(
+        WireError, match=r"Endless\.a cannot be stored: it is nested"
+    ) as (refusal):
+        dump(Endless(a=value))
+    assert not isinstance(refusal.value, RefusedInputError)
+
+
+def test_a_declared_input_that_is_nested_too_deeply_is_refused():
+    with pytest.raises(
+        WireError, match=r"WithInput\.it cannot be stored: it is nested"
+    ):
+        stored(list, deep_list(3000))
+
+
 def test_a_registered_class_is_stored_by_its_encoding():
     class Money:
         def __init__(self, text):
@@ -432,6 +463,20 @@ def test_a_registered_class_is_stored_by_its_encoding():
     finally:
         coercions.deregister(Money)
         encodings.deregister(Money)
+
+
+def test_a_value_that_is_encoded_as_null_carries_its_type():
+    class Nothing:
+        pass
+
+    coercions.register(Nothing, lambda _null: Nothing())
+    encodings.register(Nothing, lambda _nothing: None)
+    try:
+        assert stored(Nothing, Nothing())["$"] == "object"
+        assert type(come_back(Nothing, Nothing())) is Nothing
+    finally:
+        coercions.deregister(Nothing)
+        encodings.deregister(Nothing)
 
 
 # -- what is refused ------------------------------------------------------------------
@@ -463,9 +508,6 @@ class Derived(Base):
 class LongLine(Line):
     pass
 
-
-circle: list[Any] = []
-circle.append(circle)
 
 REFUSED = [
     ("object", Any, object(), "it is an instance of object"),

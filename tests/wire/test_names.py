@@ -226,6 +226,14 @@ def test_a_module_that_is_gone_is_named(shop):
         load_invocation(data, tasks=(shop,))
 
 
+def test_a_module_that_raises_when_it_is_imported_is_named(shop, tmp_path):
+    (tmp_path / shop / "broken.py").write_text("raise RuntimeError('no database')")
+    data = stored(f"{shop}.broken:Charge")
+
+    with pytest.raises(UnknownTaskError, match="imported: RuntimeError: no database"):
+        load_invocation(data, tasks=(shop,))
+
+
 def test_a_name_decides_over_the_module_beside_it(shop):
     data = stored(f"{__name__}:Ship", f"{shop}.billing", order_id=7)
 

@@ -4,19 +4,30 @@ from __future__ import annotations
 
 import json
 import threading
+from collections import OrderedDict
 from collections.abc import Iterator
 from decimal import Decimal
+from pathlib import Path, PurePath, PurePosixPath
 from typing import Any
 
 import attrs
 import pytest
 
-from cmdx import NoValueError, RecordedError, Task, Workflow, output, retry_on
+from cmdx import (
+    NoValueError,
+    RecordedError,
+    Task,
+    Workflow,
+    coercions,
+    output,
+    retry_on,
+)
 from cmdx.guidance import Guidance
 from cmdx.wire import (
     UnknownTaskError,
     WireError,
     dump_result,
+    encodings,
     load_invocation,
     load_result,
 )
@@ -190,6 +201,154 @@ def test_a_loaded_result_can_be_stored_again():
     assert dump_result(load_result(data)) == data
 
 
+# -- whatever user code has left ------------------------------------------------------
+
+
+class Lazy:
+    def __str__(self):
+        return "translated later"
+
+
+class Unprintable:
+    def __str__(self):
+        raise RuntimeError
+
+    __repr__ = __str__
+
+
+class Noting(Task[str], name="test.noting"):
+    message: Any
+
+    def work(self) -> str:
+        self.errors.add("name", self.message, 7)
+        return "done"
+
+
+@pytest.mark.parametrize(
+    ("message", "text"),
+    [(5, "5"), (Lazy(), "translated later"), (Unprintable(), "<Unprintable>")],
+    ids=["int", "lazy", "unprintable"],
+)
+def test_the_message_of_a_problem_may_be_any_object(message, text):
+    result = Noting.execute(message=message)
+    loaded = come_back(result)
+
+    assert loaded.reason == result.reason
+    assert list(loaded.errors) == [("name", text, "7")]
+
+
+def test_the_correlation_id_may_be_any_object():
+    class Correlated(Task[str], name="test.correlated", correlation_id=lambda: 42):
+        def work(self) -> str:
+            return "done"
+
+    loaded = come_back(Correlated.execute())
+
+    assert (loaded.xid, loaded.value) == ("42", "done")
+
+
+class EmptyError(Exception):
+    def __len__(self):
+        return 0
+
+
+def test_an_error_that_is_false_is_not_lost():
+    class Undone(Task[None], name="test.undone"):
+        def work(self) -> None:
+            raise EmptyError
+
+        def rollback(self) -> None:
+            raise EmptyError
+
+    loaded = come_back(Undone.execute())
+
+    assert loaded.cause.type_name == "EmptyError"
+    assert loaded.rollback_error.type_name == "EmptyError"
+
+
+def test_a_recorded_error_of_odd_parts_comes_back_as_text():
+    class Odd(Task[None], name="test.odd"):
+        def work(self) -> None:
+            raise RecordedError("Odd", None, Unprintable())
+
+    cause = come_back(Odd.execute()).cause
+
+    assert (cause.type_name, cause.message) == ("Odd", "None")
+    assert cause.traceback == "<Unprintable>"
+
+
+class EqualToNothing(str):
+    __slots__ = ()
+
+    def __eq__(self, other):
+        raise RuntimeError
+
+    __hash__ = str.__hash__
+
+
+def test_metadata_whose_keys_cannot_be_compared_is_stored_as_text():
+    class Clash(Task[None], name="test.clash"):
+        def work(self) -> None:
+            self.metadata[EqualToNothing("1")] = "a"
+            self.metadata[1] = "b"
+
+    metadata = come_back(Clash.execute()).metadata
+
+    assert dict(metadata) == {"not_stored": "{'1': 'a', 1: 'b'}"}
+
+
+class Brittle(Task[Any], name="test.brittle"):
+    status: str
+
+    def work(self) -> Any:
+        if self.status == "failed":
+            self.fail("the reason", guidance=Guidance(allowed=True, max_attempts=MANY))
+        return 7
+
+
+MANY = 10**5000
+
+
+@pytest.mark.parametrize("status", ["failed", "success"])
+def test_how_a_run_ended_is_stored_though_nothing_else_can_be(status, monkeypatch):
+    result = Brittle.execute(status=status)
+    if status == "success":
+        monkeypatch.setattr("cmdx.wire.results.context_data", refuse)
+    loaded = come_back(result)
+
+    assert (loaded.status, loaded.reason) == (status, result.reason)
+    assert (loaded.tid, loaded.cid, loaded.task) == (result.tid, result.cid, Brittle)
+    assert loaded.stopped is result.stopped
+    assert loaded.metadata["not_stored"].startswith("only how Brittle ended could be")
+    if status == "success":
+        with pytest.raises(NoValueError, match="because RuntimeError was raised"):
+            _ = loaded.value
+
+
+def refuse(_run):
+    raise RuntimeError
+
+
+@pytest.mark.parametrize("moment", [float("nan"), float("inf")])
+def test_a_clock_that_does_not_tell_the_time_leaves_the_outcome_as_it_is(moment):
+    result = Idle.execute()
+    result._record.run.started_at = moment
+    loaded = come_back(result)
+
+    assert (loaded.status, loaded.reason) == (result.status, result.reason)
+
+
+def test_a_circle_is_no_value_whatever_was_promised():
+    class Circle(Task[list[int]], name="test.circle"):
+        def work(self) -> list[Any]:
+            circle: list[Any] = []
+            circle.append(circle)
+            return circle
+
+    with pytest.raises(NoValueError, match="could not be stored: it is nested too de"):
+        _ = come_back(Circle.execute()).value
+
+
 # -- what cannot be stored ------------------------------------------------------------
 
 
@@ -217,6 +376,144 @@ def test_a_value_of_another_type_is_read_as_the_task_promises():
     value = come_back(Careless.execute()).value
 
     assert (value, type(value)) == (7.0, float)
+
+
+class Id(str):
+    __slots__ = ()
+
+
+class Label(Task[str], name="test.label"):
+    def work(self) -> str:
+        return Id("x")
+
+
+class Labels(Task[list[str]], name="test.labels"):
+    def work(self) -> list[str]:
+        return [Id("x")]
+
+
+class Ordered(Task[dict[str, int]], name="test.ordered"):
+    def work(self) -> dict[str, int]:
+        return OrderedDict(a=1)
+
+
+class Pure(Task[PurePath], name="test.pure"):
+    def work(self) -> PurePath:
+        return PurePosixPath("a")
+
+
+class IsDone(Task[int], name="test.is_done"):
+    def work(self) -> int:
+        return True
+
+
+class Wrong(Task[int], name="test.wrong"):
+    def work(self) -> int:
+        return {"of": (Decimal(1), "x")}
+
+
+@pytest.mark.parametrize(
+    ("task", "value"),
+    [
+        (Label, "x"),
+        (Labels, ["x"]),
+        (Ordered, {"a": 1}),
+        (Pure, Path("a")),
+        (IsDone, True),
+        (Wrong, {"of": (Decimal(1), "x")}),
+    ],
+    ids=lambda given: getattr(given, "__name__", None),
+)
+def test_a_value_that_is_not_quite_what_was_promised_is_kept(task, value):
+    loaded = come_back(task.execute())
+
+    assert loaded.value == value
+    assert type(loaded.value) is type(value)
+    assert dump_result(come_back(loaded)) == dump_result(loaded)
+
+
+def test_an_output_that_is_not_what_was_promised_is_kept():
+    class Careless(Task[None], name="test.careless_output"):
+        total: int = output()
+
+        def work(self) -> None:
+            self.total = True
+
+    assert come_back(Careless.execute()).context.to_dict() == {"total": True}
+
+
+class Nothing:
+    """A class of which there is one value."""
+
+
+def test_a_value_that_is_encoded_as_null_comes_back():
+    class Vanish(Task[Nothing], name="test.vanish"):
+        def work(self) -> Nothing:
+            return Nothing()
+
+    coercions.register(Nothing, lambda _null: Nothing())
+    encodings.register(Nothing, lambda _nothing: None)
+    try:
+        assert type(come_back(Vanish.execute()).value) is Nothing
+    finally:
+        coercions.deregister(Nothing)
+        encodings.deregister(Nothing)
+
+
+def test_a_task_that_returns_none_in_place_of_what_it_promised():
+    class Forget(Task[int], name="test.forget"):
+        def work(self) -> int: ...
+
+    assert come_back(Forget.execute()).value is None
+
+
+def test_a_subclass_is_lost_where_nothing_is_promised():
+    with pytest.raises(NoValueError, match=r"^value\[a\] of Live could not be stored"):
+        _ = come_back(Live.execute(made={"a": Id("x")})).value
+
+
+def test_iterators_inside_a_value_are_not_used_up():
+    class Rows(Task[list[list[int]]], name="test.rows"):
+        def work(self) -> list[list[int]]:
+            return [iter([1, 2])]
+
+    result = Rows.execute()
+    loaded = come_back(result)
+
+    assert list(result.value[0]) == [1, 2]
+    with pytest.raises(NoValueError, match=r"value\[0\] of .*Rows could not be stored"):
+        _ = loaded.value
+
+
+class Brief:
+    """A model of another library."""
+
+    is_readable = True
+
+    def model_dump(self, **_options):
+        return {"text": "brief"}
+
+    @classmethod
+    def model_validate(cls, _data):
+        if not cls.is_readable:
+            raise RuntimeError
+        return cls()
+
+
+def test_a_value_whose_class_raises_leaves_the_outcome_as_it_is(monkeypatch):
+    class Summarise(Task[Brief], name="test.summarise"):
+        def work(self) -> Brief:
+            return Brief()
+
+    result = Summarise.execute()
+    data = dump_result(result)
+    monkeypatch.setattr(Brief, "is_readable", False)
+
+    assert load_result(data).success
+    with pytest.raises(NoValueError, match="was stored, but raised RuntimeError"):
+        _ = load_result(data).value
+    with pytest.raises(NoValueError, match="not be stored: it raised RuntimeError"):
+        _ = come_back(result).value
 
 
 def test_the_value_of_a_workflow_that_promises_none_comes_back():
@@ -287,6 +584,15 @@ def test_an_edited_result_is_refused(change):
 def test_what_no_dump_looks_like_is_refused(data):
     with pytest.raises(WireError, match="this is not what dump_result returns"):
         load_result(data)
+
+
+def test_keys_that_a_later_version_may_add_are_ignored():
+    data = dump_result(Broken.execute())
+    parts = [data, data["outcome"], data["outcome"]["cause"]]
+    for part in (*parts, data["attempts"][0], data["attempts"][0]["error"]):
+        part["later"] = 7
+
+    assert str(load_result(data).cause) == "refused"
 
 
 def test_guidance_that_nobody_gives_is_refused():

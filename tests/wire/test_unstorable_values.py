@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import socket
 import warnings
-from collections.abc import Mapping, Sequence
+from collections import OrderedDict, defaultdict
+from collections.abc import Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
-from typing import Any, Literal, TypedDict
+from pathlib import Path, PurePath, PurePosixPath
+from typing import Any, Literal, Protocol, TypedDict
 
 import pytest
 
 from cmdx import Task
+from cmdx.inputs.errors import Invalid
 from cmdx.operations import operation
 from cmdx.wire import RefusedInputError, WireError, encodings, fingerprint
+from cmdx.wire.encoding import encode, is_storable
 
 
 @dataclass
@@ -26,6 +30,10 @@ class Row(TypedDict):
 
 class Money:
     pass
+
+
+class Quacking(Protocol):
+    def quack(self) -> str: ...
 
 
 def declare(annotation):
@@ -51,6 +59,10 @@ def declare(annotation):
         Sequence[Receipt],
         Row,
         Literal["a"],
+        Path,
+        PurePath,
+        Sized,
+        Quacking,
         Any,
         None,
         object,
@@ -64,7 +76,20 @@ def test_what_can_be_stored_is_declared_without_a_warning(annotation):
 
 
 @pytest.mark.parametrize(
-    "annotation", [socket.socket, list[socket.socket], Receipt | Money], ids=str
+    "annotation",
+    [
+        socket.socket,
+        list[socket.socket],
+        Receipt | Money,
+        OrderedDict,
+        defaultdict[str, int],
+        PurePosixPath,
+        bytearray,
+        range,
+        type[int],
+        Iterator[int],
+    ],
+    ids=str,
 )
 def test_an_operation_warns_of_a_value_that_others_will_not_have(annotation):
     with pytest.warns(UserWarning, match=r"Charge returns \w+, which cannot be stored"):
@@ -79,6 +104,24 @@ def test_a_registered_class_can_be_stored():
             declare(Money)
     finally:
         encodings.deregister(Money)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(None, 1, "a", b"a", Path("a"), (1,), {1}, {"a": 1}, Receipt(1)),
+        *(OrderedDict(a=1), defaultdict(int), PurePosixPath("a"), bytearray(b"a")),
+        *(range(1), Money()),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_the_warning_agrees_with_what_is_encoded(value):
+    try:
+        encode(value, tagged=True)
+    except Invalid:
+        assert not is_storable(type(value))
+    else:
+        assert is_storable(type(value))
 
 
 class Order(Task[None], name="wire.order"):

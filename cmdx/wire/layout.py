@@ -1,7 +1,10 @@
 """
-What stored data looks like.
+The layout of stored data, and the check that data has it.
 
 It is JSON, so its types are exact. What was edited is refused with its path.
+
+1. what ``dump_invocation`` and ``dump_result`` return    ``StoredInvocation``, ...
+2. whether data looks like that                          ``check_layout``
 """
 
 from __future__ import annotations
@@ -94,7 +97,7 @@ class StoredRun(TypedDict):
 
 
 class StoredResult(StoredRun, total=False):
-    """What ``dump_result`` returns; most results have little of what follows."""
+    """What ``dump_result`` returns; facts that a result does not have are left out."""
 
     xid: str
     value: Any
@@ -112,10 +115,10 @@ class StoredResult(StoredRun, total=False):
     rollback_error: StoredError
 
 
-def read_stored(data: Any, kind: Any, writer: str) -> Any:
+def check_layout(data: Any, kind: Any, writer: str) -> Any:
     """Return *data* if it is a *kind*; refuse what *writer* cannot have made."""
     try:
-        check_of(kind)(data)
+        layout_check(kind)(data)
     except Invalid as invalid:
         problem = f"{invalid.path} {invalid.message}".strip()
     else:
@@ -128,23 +131,23 @@ def read_stored(data: Any, kind: Any, writer: str) -> Any:
 
 
 @cache
-def check_of(kind: Any) -> Check:
-    """Return what refuses anything but a *kind*, a TypedDict of this module."""
+def layout_check(kind: Any) -> Check:
+    """Return what refuses anything but a *kind*, a TypedDict; more keys may follow."""
     hints = get_type_hints(kind).items()
     fields = {key: plain_types_and_check(hint) for key, hint in hints}
 
     def check_fields(value: Any) -> None:
         if type(value) is not dict:
-            raise Invalid("mapping")
+            raise Invalid("dict")
         if not kind.__required_keys__ <= value.keys():
             key = min(kind.__required_keys__ - value.keys())
             raise Invalid("required").below(key)
-        for key in value.keys() & fields.keys():
-            types, check = fields[key]
-            if types is None or type(value[key]) in types:
+        for key, item in value.items():
+            types, check = fields.get(key, ANY_VALUE)
+            if types is None or type(item) in types:
                 continue
             try:
-                check(value[key])
+                check(item)
             except Invalid as invalid:
                 raise invalid.below(key) from None
 
@@ -154,14 +157,14 @@ def check_of(kind: Any) -> Check:
 def plain_types_and_check(hint: Any) -> tuple[frozenset[type] | None, Check]:
     """Return the types whose values fit as they are, None for all; and what checks."""
     if hint is Any:
-        return None, refuse
+        return ANY_VALUE
     members = union_members(hint)
-    plain = {found for member in members for found in PLAIN.get(member, ())}
-    checks = [check_of_part(member) for member in members if member not in PLAIN]
+    plain = {found for member in members for found in PLAIN_TYPES.get(member, ())}
+    checks = [part_check(member) for member in members if member not in PLAIN_TYPES]
     return frozenset(plain), checks[0] if checks else refuse
 
 
-PLAIN: dict[Any, tuple[type, ...]] = {
+PLAIN_TYPES: dict[Any, tuple[type, ...]] = {
     str: (str,),
     bool: (bool,),
     int: (int,),
@@ -172,7 +175,7 @@ PLAIN: dict[Any, tuple[type, ...]] = {
 """The types of JSON values that need no further look, for each annotation."""
 
 
-def check_of_part(hint: Any) -> Check:
+def part_check(hint: Any) -> Check:
     """Return what checks a list, a tuple, the member of an enum, or a TypedDict."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in (list, tuple):
@@ -180,7 +183,7 @@ def check_of_part(hint: Any) -> Check:
         return partial(check_items, repeat(parts[0]) if origin is list else parts)
     if issubclass(hint, Enum):
         return partial(check_member, hint)
-    return check_of(hint)
+    return layout_check(hint)
 
 
 def check_items(parts: Iterable[tuple[Any, Check]], value: Any) -> None:
@@ -206,3 +209,7 @@ def check_member(kind: type[Enum], value: Any) -> None:
 def refuse(value: Any) -> None:
     """Refuse a value of another type."""
     raise Invalid("type", f"cannot be {type(value).__qualname__}")
+
+
+ANY_VALUE: tuple[None, Check] = (None, refuse)
+"""How a value is checked that may be anything."""
