@@ -34,7 +34,7 @@ from cmdx.wire import WireError, load_result
 
 if TYPE_CHECKING:
     from cmdx import Result, Task
-    from cmdx.operations.lifecycle import Call
+    from cmdx.operations.call import Call
     from cmdx.operations.table import OperationRecord
     from cmdx.stores import Store
     from cmdx.wire import RefusedInputError

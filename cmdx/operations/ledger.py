@@ -14,9 +14,10 @@ from cmdx import Task
 from cmdx.declare.checks import check_seconds
 from cmdx.operations import table
 from cmdx.operations.answers import Operation, refuse_inputs
+from cmdx.operations.call import Call, check_id
 from cmdx.operations.errors import OperationIdError
 from cmdx.operations.leases import lease_keeper_of
-from cmdx.operations.lifecycle import Call, check_id, run_call
+from cmdx.operations.lifecycle import run_call
 from cmdx.operations.modes import AsyncMode, SyncMode
 from cmdx.operations.records import load_record, peek_record, write_record
 from cmdx.operations.recovery import refuse_async_recover

@@ -16,17 +16,11 @@ now: it goes back to step 1.
 
 from __future__ import annotations
 
-import math
-import re
 from contextlib import nullcontext, suppress
 from functools import partial
 from sys import modules
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from cmdx import remaining
-from cmdx.chain import new_id
-from cmdx.clock import entropy
-from cmdx.declare.checks import check_seconds
 from cmdx.operations import table
 from cmdx.operations.answers import (
     InProgress,
@@ -40,11 +34,9 @@ from cmdx.operations.answers import (
 from cmdx.operations.errors import (
     Indeterminate,
     OperationError,
-    OperationIdError,
     StillRunning,
 )
 from cmdx.operations.leases import ExtendedLease, OwnedRun
-from cmdx.operations.policy import OperationPlan
 from cmdx.operations.records import (
     evict_records,
     insert_record,
@@ -54,13 +46,12 @@ from cmdx.operations.records import (
 )
 from cmdx.operations.recovery import recover
 from cmdx.operations.signals import operation_admitted, operation_sealed
-from cmdx.operations.table import Answer, Ending, OperationState, Request
-from cmdx.operations.within import CommitRefused, TransactionEnded, no_connection
+from cmdx.operations.table import Answer, Ending
+from cmdx.operations.within import CommitRefused, NoConnection, TransactionEnded
 from cmdx.report import error_line
 from cmdx.stores import StoreError, StoreUnavailable
 from cmdx.stores.errors import CommitUncertain
 from cmdx.telemetry import send
-from cmdx.wire import fingerprint
 from cmdx.wire.results import result_text
 
 if TYPE_CHECKING:
@@ -68,103 +59,16 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from cmdx import Result, Task
-    from cmdx.operations.ledger import Session
+    from cmdx.operations.call import Call
     from cmdx.operations.modes import Mode
     from cmdx.operations.table import Decision, OperationRecord
-    from cmdx.operations.within import Transaction
     from cmdx.stores import Statements
 
 Unit: TypeAlias = "Callable[[Statements], OperationRecord | None]"
 """What changes one record, inside a transaction of a store."""
 
-ID = re.compile(r"[A-Za-z0-9_:.\-]{1,255}")
 LONGEST_WAIT = 1.0
 """Seconds after which a duplicate looks again, even if nobody told it to."""
-
-
-class Call:
-    """
-    One caller's attempt at an operation.
-
-    What happens to it is noted for the answer:
-
-    - ``is_attached``: it has waited for another run; the answer says so
-    - ``has_run``: it was the owner once; a cancel is announced by the owner
-    - ``request.attached_to``: whose run it waited for, or its own that was lost
-    - ``request.has_seen_recovery``: it has waited for a recovery, and does not ask
-    """
-
-    def __init__(
-        self,
-        session: Session,
-        invocation: Task[Any],
-        id: str | None,  # noqa: A002 -- as users write it
-        wait: float | None,
-        transaction: Transaction | None,
-    ) -> None:
-        plan = OperationPlan.of(type(invocation))
-        self.ledger = session.ledger
-        self.transaction = transaction
-        self.invocation = invocation
-        self.wait = None if wait is None else check_seconds("run()", "wait", wait)
-        self.is_attached = False
-        self.has_run = False
-        self.began = self.ledger.store.now()
-        self.runs_left = iter((invocation,))
-        self.inputs = copy_of_inputs(invocation)
-        self.request = Request(
-            session=session.name,
-            id=new_id() if id is None else check_id(id),
-            task=plan.name,
-            module=plan.module,
-            fingerprint=fingerprint(invocation),
-            policy=plan.policy,
-            owner=new_token(),
-            has_streams=plan.has_streams,
-            is_transactional=transaction is not None,
-            can_recover=plan.can_recover,
-        )
-
-    def follow(self, record: OperationRecord) -> None:
-        """Answer as the owner of *record*, or as who recovers it, from now on."""
-        if record.state is OperationState.LIVE:
-            facts: dict[str, Any] = {"attached_to": record.owner}
-        else:
-            facts = {"has_seen_recovery": True}
-        self.request = self.request._replace(owner=new_token(), **facts)
-
-    def next_invocation(self) -> Task[Any]:
-        """Return the invocation, or another one with the same inputs if it has run."""
-        return next(self.runs_left, None) or type(self.invocation)(self.inputs)
-
-    def remaining(self) -> float:
-        """Return the seconds that the caller still wants to wait, or may."""
-        limits = [remaining()]
-        if self.wait is not None:
-            limits.append(self.wait - (self.ledger.store.now() - self.began))
-        return min((limit for limit in limits if limit is not None), default=math.inf)
-
-
-def new_token() -> str:
-    """Return the token of an owner, which nobody else can have."""
-    return f"{entropy():020x}"
-
-
-def copy_of_inputs(invocation: Task[Any]) -> Any:
-    """Return the inputs that another invocation can be made from."""
-    run = invocation._cmdx_
-    return dict(run.given if run._context is None else run._context.items())
-
-
-def check_id(id: object) -> str:  # noqa: A002 -- as users write it
-    """Return the id of an operation; refuse anything else."""
-    if not isinstance(id, str) or not ID.fullmatch(id):
-        message = (
-            "the id of an operation is a text of 1 to 255 letters, digits, and -_:. "
-            f"only, got {id!r}."
-        )
-        raise OperationIdError(message)
-    return id
 
 
 async def run_call(call: Call, mode: Mode) -> Result[Any]:
@@ -323,7 +227,7 @@ async def run_task(
         send(operation_admitted, invocation, operation=operation)
     with InProgress(operation, mode.store):
         if transaction is None:
-            with no_connection():
+            with NoConnection():
                 return await mode.run(invocation, owned_run)
         await transaction.begin(awaits=mode.awaits)
         result: Result[Any] = await transaction.run(invocation, mode, owned_run)
@@ -443,7 +347,7 @@ async def run_recovery(
     owned_run = OwnedRun(mode.store, record, call.ledger.lease, is_recovery=True)
     with ExtendedLease(call.ledger.lease_keeper, owned_run):
         try:
-            with InProgress(owned_run.operation, mode.store), no_connection():
+            with InProgress(owned_run.operation, mode.store), NoConnection():
                 result = await recover(call.next_invocation(), awaits=mode.awaits)
         except BaseException:
             with suppress(StoreError):

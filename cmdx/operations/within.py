@@ -18,7 +18,7 @@ ended the transaction, and nobody can know what was kept.
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import suppress
 from contextvars import ContextVar
 from functools import partial
 from types import CoroutineType
@@ -34,7 +34,7 @@ from cmdx.stores.errors import CommitUncertain, StoreError, StoreUnavailable
 from cmdx.wire.results import result_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterator
+    from collections.abc import Callable, Coroutine
 
     from cmdx import Result, Task
     from cmdx.operations.leases import OwnedRun
@@ -109,14 +109,17 @@ def refuse_nesting(store: Store) -> None:
         )
 
 
-@contextmanager
-def no_connection() -> Iterator[None]:
-    """Hide the connection of an outer operation from one that has none."""
-    token = current.set(None)
-    try:
-        yield
-    finally:
-        current.reset(token)
+class NoConnection:
+    """A block that hides the connection of an outer operation from an inner one."""
+
+    def __enter__(self) -> None:
+        """Hide it."""
+        self._token = current.set(None)
+
+    def __exit__(self, *_error: object) -> None:
+        """Show it again."""
+        with suppress(ValueError):  # the block is left in another context
+            current.reset(self._token)
 
 
 class TransactionEnded(CmdxError):  # noqa: N818 -- it says what happened

@@ -100,6 +100,16 @@ class PostgresStatements(Statements):
         )
         return {name for (name,) in rows}
 
+    def key_of(self, table: str) -> set[str]:
+        """Return the columns of the primary key of *table*; none if there is none."""
+        rows = self.execute(
+            "select attname from pg_index join pg_attribute on attrelid = indrelid "
+            "and attnum = any(indkey) where indrelid = to_regclass(:table) "
+            "and indisprimary",
+            table=table,
+        )
+        return {name for (name,) in rows}
+
     # -- one transaction ----------------------------------------------------------
 
     def _start(self) -> None:

@@ -38,7 +38,7 @@ try:
 except ImportError as error:
     raise StoreError(
         f"PostgreSQL needs psycopg, which cannot be imported ({error})",
-        'Install it with: pip install "pycmdx[postgres]"',
+        'Install it with: pip install "psycopg[binary]>=3.2"',
     ) from error
 
 if TYPE_CHECKING:
@@ -138,6 +138,7 @@ class PostgresStore(Store):
         schema.require_known(state, self.name)
         self._know_id(state.store)
         if state.is_current:
+            schema.require_keys(statements, self.name)
             return
         if not self._migrates:
             raise StoreError(

@@ -132,11 +132,25 @@ def require_known(state: State, name: str) -> None:
         )
 
 
+def require_keys(statements: Statements, name: str) -> None:
+    """Refuse tables without their keys, in which one id could have two rows."""
+    for table in tables():
+        exists = bool(statements.columns_of(table.name))
+        if exists and statements.key_of(table.name) != set(table.key):
+            listed = ", ".join(table.key)
+            raise StoreError(
+                f"the table {table.name} of {name} does not have the primary key "
+                f"({listed}): it was restored without it, or is not one of cmdx",
+                "Add the key, or rename a table that is not one of cmdx",
+            )
+
+
 # -- migrating --------------------------------------------------------------------
 
 
 def upgrade(statements: Statements, name: str) -> str:
     """Do what has to be done to a database, in one transaction; return its id."""
+    require_keys(statements, name)
     statements.execute(creation_of(SCHEMA))
     state = read_state(statements)
     require_known(state, name)

@@ -77,6 +77,11 @@ class SqliteStatements(Statements):
         """Return the names of the columns of *table*; none if there is none."""
         return {row[1] for row in self._cursor.execute(f"pragma table_info({table})")}
 
+    def key_of(self, table: str) -> set[str]:
+        """Return the columns of the primary key of *table*; none if there is none."""
+        rows = self._cursor.execute(f"pragma table_info({table})")
+        return {row[1] for row in rows if row[5]}
+
 
 class SqliteStore(Store):
     """
@@ -155,6 +160,7 @@ class SqliteStore(Store):
         schema.require_known(state, self.name)
         self.id = state.store
         if state.is_current:
+            schema.require_keys(self._statements, self.name)
             return
         run_patiently(self._execute, "begin immediate")
         self.id = schema.upgrade(self._statements, self.name)

@@ -68,6 +68,10 @@ class Statements(ABC):
     def columns_of(self, table: str) -> set[str]:
         """Return the names of the columns of *table*; none if there is none."""
 
+    @abstractmethod
+    def key_of(self, table: str) -> set[str]:
+        """Return the columns of the primary key of *table*; none if there is none."""
+
 
 TOKENS = re.compile(
     r"""

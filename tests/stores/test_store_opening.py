@@ -284,7 +284,7 @@ except StoreError as error:
     print(error)
 """
 
-    assert 'pip install "pycmdx[postgres]"' in printed_by(program)
+    assert 'pip install "psycopg[binary]>=3.2"' in printed_by(program)
 
 
 # -- errors -----------------------------------------------------------------------

@@ -119,6 +119,30 @@ def test_a_missing_column_on_a_server_is_not_added_unasked(postgres_place):
         PostgresStore(postgres_place.address)
 
 
+def test_a_table_that_was_restored_without_its_key_is_refused(postgres_place):
+    drop = "alter table cmdx_operation drop constraint cmdx_operation_pkey"
+    run(postgres_place.open(), drop)
+
+    for migrates in (False, True):
+        with pytest.raises(StoreError, match="does not have the primary key"):
+            PostgresStore(postgres_place.address, migrate=migrates)
+
+
+@pytest.mark.parametrize("place", ["file", "postgres"], indirect=True)
+def test_a_table_of_somebody_else_is_left_alone(place):
+    connection = place.connect()
+    connection.execute("create table cmdx_operation (session text, id text)")
+    connection.commit()
+
+    with pytest.raises(StoreError, match="or is not one of cmdx"):
+        schema.migrate(place.address)
+
+    connection.execute("insert into cmdx_operation values ('a', 'b')")
+    found = connection.execute("select * from cmdx_operation").fetchall()
+    assert found == [("a", "b")]
+    connection.close()
+
+
 @pytest.mark.parametrize("place", ["file", "postgres"], indirect=True)
 def test_a_database_is_migrated_by_its_address(place):
     schema.migrate(place.address)
