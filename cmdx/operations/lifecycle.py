@@ -117,7 +117,7 @@ async def admit(call: Call, mode: Mode) -> Decision:
             record = insert_record(statements, table.admit(request, now, lease))
         decision = table.decide(record, request, now, lease)
         if decision.record is not record and statements.dialect != "sqlite":
-            # Only who changes it needs the lock: replays must not wait for each other.
+            # Only a change needs the lock: replays must not wait for each other.
             record = load_record(statements, request.session, request.id)
             decision = table.decide(record, request, now, lease)
         write_record(statements, record, decision.record)
