@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import weakref
-from collections import Counter
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
-from types import CoroutineType, FrameType, GeneratorType, TracebackType
 
+import garbage
 import pytest
 
 from cmdx import (
@@ -30,54 +28,20 @@ from cmdx import (
 
 RUNS = 1_000
 FEWER_RUNS = 100
-KINDS = (Task, BaseException, FrameType, TracebackType, GeneratorType, CoroutineType)
-
-
-def is_ours(thing):
-    return isinstance(thing, KINDS) or type(thing).__module__.startswith("cmdx")
-
-
-def found_by_collector():
-    """What the collector finds now, counted by type."""
-    gc.set_debug(gc.DEBUG_SAVEALL)
-    try:
-        gc.collect()
-        return Counter(
-            type(thing).__qualname__ for thing in gc.garbage if is_ours(thing)
-        )
-    finally:
-        gc.set_debug(0)
-        gc.garbage.clear()
-        gc.collect()
 
 
 @pytest.fixture(autouse=True, scope="module")
 def _no_collector():
-    gc.collect()
-    gc.freeze()  # what was there before is nobody's business here
-    gc.disable()
-    yield
-    gc.enable()
-    gc.unfreeze()
+    with garbage.no_collector():
+        yield
 
 
 def left_behind(run, times=FEWER_RUNS):
-    run()
-    gc.collect()  # what was made once, when the class was first used
-    for _ in range(times):
-        run()
-    return found_by_collector()
+    return garbage.left_behind(run, times)
 
 
 def left_behind_by_coroutines(run, times=FEWER_RUNS):
-    async def many():
-        await run()
-        gc.collect()
-        for _ in range(times):
-            await run()
-        return found_by_collector()
-
-    return asyncio.run(many())
+    return asyncio.run(garbage.left_behind_by_coroutines(run, times))
 
 
 # -- tasks with two failures each -----------------------------------------------

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import gc
 
 import pytest
 import structlog
+from garbage import left_behind
 
 import cmdx
 from cmdx import (
@@ -228,10 +228,7 @@ def test_a_replaced_outcome_with_an_origin_leaves_no_cycle():
             raise OSError("no pager")
 
     assert Parent.execute().replaced.reason == "child bad"
-    gc.collect()
-    Parent.execute()
-
-    assert gc.collect() == 0
+    assert left_behind(Parent.execute, 10) == {}
 
 
 def test_a_question_about_a_result_that_raises_is_not_a_failed_call():
@@ -266,11 +263,7 @@ def test_an_interrupted_rollback_leaves_no_cycle():
         with pytest.raises(KeyboardInterrupt):
             Flow.execute()
 
-    interrupted()
-    gc.collect()
-    interrupted()
-
-    assert gc.collect() == 0
+    assert left_behind(interrupted, 10) == {}
 
 
 def test_a_middleware_of_a_class_that_is_mixed_in_is_still_around_it():

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import pickle
 from contextlib import suppress
 from contextvars import ContextVar
 from threading import Event
-from types import CoroutineType, FrameType, TracebackType
 
+import garbage
 import pytest
 
 from cmdx import (
@@ -660,30 +659,9 @@ def test_a_rollback_sees_and_sets_the_context_variables_of_the_run():
 # -- nothing is left behind -----------------------------------------------------
 
 
-KINDS = (Task, BaseException, FrameType, TracebackType, CoroutineType)
-
-
 def left_behind(run, workflow):
     """Name what only the collector finds after a few runs."""
-    run(workflow, log=[])
-    gc.collect()
-    gc.freeze()  # what was there before is nobody's business here
-    gc.disable()
-    gc.set_debug(gc.DEBUG_SAVEALL)
-    try:
-        for _ in range(20):
-            run(workflow, log=[])
-        gc.collect()
-        return {
-            type(each).__qualname__
-            for each in gc.garbage
-            if isinstance(each, KINDS) or type(each).__module__.startswith("cmdx")
-        }
-    finally:
-        gc.set_debug(0)
-        gc.garbage.clear()
-        gc.enable()
-        gc.unfreeze()
+    return set(garbage.left_behind(lambda: run(workflow, log=[]), 20))
 
 
 class Stuck(Undoable):
