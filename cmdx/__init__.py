@@ -57,11 +57,11 @@ from cmdx.telemetry import (
     task_rolled_back,
     task_started,
 )
-from cmdx.workflow.executors import executors
 
 if TYPE_CHECKING:
     from cmdx.inputs.coercion import coercions
     from cmdx.retry.classify import classifier, is_retryable
+    from cmdx.workflow.executors import executors
     from cmdx.workflow.merging import mergers
     from cmdx.workflow.steps import group, parallel, step
     from cmdx.workflow.workflow import Workflow
@@ -146,6 +146,7 @@ _LATER = {
     "Workflow": "cmdx.workflow.workflow",
     "classifier": "cmdx.retry.classify",
     "coercions": "cmdx.inputs.coercion",
+    "executors": "cmdx.workflow.executors",
     "group": "cmdx.workflow.steps",
     "is_retryable": "cmdx.retry.classify",
     "mergers": "cmdx.workflow.merging",

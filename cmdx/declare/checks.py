@@ -12,7 +12,6 @@ import math
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
-from numbers import Real
 from typing import Any, ParamSpec, TypeAlias, TypeVar
 
 from cmdx.clock import FOREVER
@@ -135,7 +134,9 @@ def refuse_unknown_keywords(
 
 def is_real(value: object) -> bool:
     """Tell whether *value* is a real number of another kind, such as a Decimal."""
-    decimal = sys.modules.get("decimal")  # who has a Decimal has imported it
+    from numbers import Real  # here, because few give such a number
+
+    decimal = sys.modules.get("decimal")  # whoever has a Decimal has imported it
     kinds = (Real,) if decimal is None else (Real, decimal.Decimal)
     return isinstance(value, kinds) and not isinstance(value, bool)
 
