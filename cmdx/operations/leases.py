@@ -194,7 +194,11 @@ class LeaseKeeper:
             for run in runs:
                 record = records.get(run.key)  # None while another transaction has it
                 changed = table.beat(
-                    record, run.owner, statements.now, run.lease, run.is_recovery
+                    record,
+                    run.owner,
+                    statements.now,
+                    run.lease,
+                    is_recovery=run.is_recovery,
                 )
                 if changed is not None:
                     extended.append(changed)

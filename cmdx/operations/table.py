@@ -304,13 +304,14 @@ def beat(
     owner: str,
     now: float,
     lease: float,
-    is_recovery: bool = False,  # noqa: FBT001, FBT002 -- a fact like the others
+    *,
+    is_recovery: bool = False,
 ) -> OperationRecord | None:
     """Extend the lease of the owner, or of a recovery."""
     if record is None or record.owner != owner:
         return None
-    kept = OperationState.INDETERMINATE if is_recovery else OperationState.LIVE
-    if record.state is not kept:
+    expected = OperationState.INDETERMINATE if is_recovery else OperationState.LIVE
+    if record.state is not expected:
         return None
     return record._replace(lease=now + lease)
 
