@@ -156,7 +156,8 @@ _LATER = {
 
 
 _PACKAGES = {
-    "guidance", "middlewares", "operations", "pictures", "stores", "testing", "wire",
+    "guidance", "middlewares", "operations", "pictures", "queue", "stores", "testing",
+    "wire",
 }  # fmt: skip
 _EXPECTED = ["__all__", "__doc__", "__file__", "__name__", "__path__", "__version__"]
 

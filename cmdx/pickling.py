@@ -330,7 +330,7 @@ def stand_in_task(module: str, name: str, kind: str) -> type[Task[Any]]:
     from cmdx.task import Task
 
     def work(_self: Task[Any]) -> None:
-        message = f"{name} was unpickled without its class, so it cannot run."
+        message = f"{name} was read without its class, so it cannot run."
         raise NotImplementedError(message)
 
     names = {"__module__": module, "__qualname__": name, "work": work}

@@ -56,8 +56,8 @@ def connect(
         task: The base class.
     """
 
-    def for_descendants(sender: type[Task[Any]], **payload: Any) -> Any:
-        if issubclass(sender, task):
+    def for_descendants(sender: type[Task[Any]] | str, **payload: Any) -> Any:
+        if isinstance(sender, type) and issubclass(sender, task):
             return receiver(sender, **payload)
         return None
 
@@ -67,12 +67,17 @@ def connect(
 
 def send(signal: NamedSignal, task: Invocation, **payload: Any) -> None:
     """Call the receivers of *signal*; one that raises does not disturb the others."""
+    payload["task"] = task
+    deliver(signal, type(task), payload)
+
+
+def deliver(signal: NamedSignal, sender: Any, payload: dict[str, Any]) -> None:
+    """Do what ``send`` does for any *sender*: the class of a task, or its name."""
     if signal.is_muted:
         return
-    sender = type(task)
     for receiver in signal.receivers_for(sender):
         try:
-            answer = receiver(sender, task=task, **payload)
+            answer = receiver(sender, **payload)
             if iscoroutine(answer):
                 answer.close()
                 _refuse_async(receiver)
@@ -82,7 +87,7 @@ def send(signal: NamedSignal, task: Invocation, **payload: Any) -> None:
             logging.getLogger("cmdx").exception(
                 "a receiver of %s raised an exception; the run of %s continues",
                 signal.name,
-                sender.__qualname__,
+                getattr(sender, "__qualname__", sender),
             )
 
 

@@ -17,8 +17,9 @@ import cmdx
 LINES = """
     __main__
     cli.main
-    cli.demo  cli.inspect  cli.migrate
-    cli.describe
+    cli.demo  cli.demo_queue  cli.inspect  cli.migrate  cli.queues
+    cli.describe  cli.processes  cli.targets
+    queue
     operations
     stores  wire
     testing  pictures  middlewares  guidance
@@ -275,6 +276,7 @@ def test_the_package_is_typed():
         "cmdx.wire",
         "cmdx.stores",
         "cmdx.operations",
+        "cmdx.queue",
     ],
 )
 def test_importing_cmdx_stays_light(heavy):

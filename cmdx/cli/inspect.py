@@ -8,26 +8,17 @@
 
 from __future__ import annotations
 
-import os
-import re
 import sys
-from contextlib import contextmanager
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import cmdx
 from cmdx.cli.describe import describe
-from cmdx.exceptions import did_you_mean
+from cmdx.cli.targets import NotFound, load_attribute, load_module
 from cmdx.task import Task
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator
     from types import ModuleType
-
-
-class NotFound(Exception):  # noqa: N818 -- it says what became of a search
-    """There is no task to describe; the message says why, and what to do."""
 
 
 def add_inspect(subparsers: argparse._SubParsersAction[Any]) -> None:
@@ -62,70 +53,13 @@ def import_task(target: str) -> type[Task[Any]]:
     if not name:
         message = f"{target!r} names no module. Write it as module:Task."
         raise NotFound(message)
-    module = _import(name)
+    module = load_module(name, "Task")
     if not path:
         message = f"{name} is a module with {_task_listing(module)}. Write {name}:Task."
         raise NotFound(message)
-    return _check_task(target, module, _attribute(module, path))
-
-
-def _import(name: str) -> ModuleType:
-    if "/" in name or "\\" in name or name.endswith(".py"):
-        dotted = re.sub(r"[/\\]+", ".", name.removesuffix(".py")).strip(".")
-        message = f"{name} is a file. Name the module instead: {dotted}:Task."
-        raise NotFound(message)
-    try:
-        with _working_folder_on_path():
-            return import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name and f"{name}.".startswith(f"{error.name}."):
-            message = (
-                f"there is no module {error.name!r}. Write module:Task, and run this "
-                "where Python finds the module: beside it, or where it is installed."
-            )
-            raise NotFound(message) from None
-        raise _import_failure(name, error) from None
-    except (Exception, SystemExit) as error:
-        raise _import_failure(name, error) from None
-
-
-def _import_failure(name: str, error: BaseException) -> NotFound:
-    text = " ".join(str(error).split())
-    kind = type(error).__name__
-    return NotFound(
-        f"the module {name!r} cannot be imported: {kind}{text and ': '}{text}. "
-        f"Make `import {name}` work first."
+    return _check_task(
+        target, module, load_attribute(module, path, _task_listing(module))
     )
-
-
-@contextmanager
-def _working_folder_on_path() -> Iterator[None]:
-    # `python -m cmdx` has the working folder on its path, the script `cmdx` has not.
-    here = os.getcwd()  # noqa: PTH109 -- sys.path holds text
-    if sys.flags.safe_path or here in sys.path or "" in sys.path:
-        yield
-        return
-    sys.path.insert(0, here)
-    try:
-        yield
-    finally:
-        if here in sys.path:
-            sys.path.remove(here)
-
-
-def _attribute(module: ModuleType, path: str) -> Any:
-    value: Any = module
-    for name in path.split("."):
-        try:
-            value = getattr(value, name)
-        except AttributeError:
-            known = [known for known in dir(value) if not known.startswith("_")]
-            message = (
-                f"{module.__name__} has no {path!r}{did_you_mean(name, known)} "
-                f"It is a module with {_task_listing(module)}."
-            )
-            raise NotFound(message) from None
-    return value
 
 
 def _check_task(target: str, module: ModuleType, value: Any) -> type[Task[Any]]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from cmdx.cli.inspect import add_inspect
 from cmdx.cli.migrate import add_migrate
+from cmdx.cli.queues import add_jobs, add_worker
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,16 +52,24 @@ def command_line() -> argparse.ArgumentParser:
     demo = commands.add_parser(
         "demo",
         help="run a few tasks and print their results",
-        description="Run a flaky task, a skipped one, a failed one, and a chain.",
+        description="Run a flaky task, a skipped one, a failed one, and a chain; or "
+        "kill a worker of a queue.",
     )
+    demo.add_argument("subject", nargs="?", choices=("tasks", "queue"), default="tasks")
     demo.set_defaults(run=run_demo)
     add_inspect(commands)
     add_migrate(commands)
+    add_worker(commands)
+    add_jobs(commands)
     return parser
 
 
-def run_demo(_: argparse.Namespace) -> int:
+def run_demo(asked: argparse.Namespace) -> int:
     """Run the demo."""
+    if asked.subject == "queue":
+        from cmdx.cli.demo_queue import show as show_queue
+
+        return 0 if show_queue() else 1
     from cmdx.cli.demo import show
 
     show()

@@ -191,6 +191,8 @@ class Plan:
         self.gates: dict[int, Ask | None] = {}
         """Of workflows: the gates of groups, by ``id``, as groups have no hash."""
         self.awaiting_part = awaiting_part(blueprint)
+        self.derived: dict[object, Any] = {}
+        """What packages above have compiled from this plan, by keys of their own."""
 
     @property
     def awaits(self) -> bool:

@@ -131,10 +131,10 @@ def replay(call: Call, record: OperationRecord) -> Result[Any]:
         result = load_result(data)
     except (WireError, ValueError, RecursionError) as error:
         return refuse(call, unreadable(record, error), record)
-    with_operation(call, result, record)
     if call.is_attached:
-        return result
+        return with_operation(call, result, record)
     operation = Operation.of(record, replayed=True)
+    result._record.raises_fault = True
     result._record.operation = operation
     if operation_replayed.receivers:
         invocation = call.invocation
@@ -178,9 +178,10 @@ def refuse_by(call: Call, answer: Answer, record: OperationRecord) -> Result[Any
 
 WHY: dict[str | None, str] = {
     Ending.LOST: "its process has died, or was cut off for longer than its lease",
+    Ending.DELETED: "its record was deleted while it ran",
     Ending.CANCELLED: "it was interrupted",
     Ending.RAISED: "it raised an exception",
-    Ending.COMMITTED: "its work ended the transaction that it was given",
+    Ending.TRANSACTION_ENDED: "its work ended the transaction that it was given",
 }
 
 

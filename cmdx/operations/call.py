@@ -31,6 +31,7 @@ class Call:
     What happens to it is noted for the answer:
 
     - ``is_attached``: it has waited for another run; the answer says so
+    - ``has_asked``: the store was asked to admit it, and may have done so
     - ``has_run``: it was the owner once; a cancel is announced by the owner
     - ``request.attached_to``: whose run it waited for, or its own that was lost
     - ``request.has_seen_recovery``: it has waited for a recovery, and does not ask
@@ -50,7 +51,10 @@ class Call:
         self.invocation = invocation
         self.wait = None if wait is None else check_seconds("run()", "wait", wait)
         self.is_attached = False
+        self.has_asked = False
         self.has_run = False
+        self.is_new = id is None
+        """Whether nobody else can know its id."""
         self.began = self.ledger.store.now()
         self.runs_left = iter((invocation,))
         self.inputs = copy_of_inputs(invocation)
@@ -61,19 +65,22 @@ class Call:
             module=plan.module,
             fingerprint=fingerprint(invocation),
             policy=plan.policy,
-            owner=new_token(),
+            owner="",  # nobody has it; a token is made before anything is written
             has_streams=plan.has_streams,
             is_transactional=transaction is not None,
             can_recover=plan.can_recover,
         )
 
     def follow(self, record: OperationRecord) -> None:
-        """Answer as the owner of *record*, or as who recovers it, from now on."""
+        """Note whose run, or that a recovery, was waited for, and take a new token."""
         if record.state is OperationState.LIVE:
             facts: dict[str, Any] = {"attached_to": record.owner}
         else:
             facts = {"has_seen_recovery": True}
-        self.request = self.request._replace(owner=new_token(), **facts)
+        self.has_asked = False
+        self.request = self.request._replace(
+            owner=new_token(), has_run=self.has_run, **facts
+        )
 
     def next_invocation(self) -> Task[Any]:
         """Return the invocation, or another one with the same inputs if it has run."""

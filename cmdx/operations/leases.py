@@ -4,7 +4,7 @@ Extending the leases of the operations that this process owns.
 One thread per store does it, every third of a lease, for all leases that are due in one
 transaction. A store that does not answer keeps nobody else waiting.
 
-1. a run is owned in a block                               ``ExtendedLease``
+1. a run is added, in a block that removes it              ``ExtendedLease``
 2. its lease is extended when it is due                    ``LeaseKeeper.extend_due``
 3. a run that lost its operation is cancelled if it can be ``LeaseKeeper._extend``
 4. what could not be stored is tried until the lease ends  ``LeaseKeeper.keep_trying``
@@ -29,6 +29,7 @@ from cmdx.clock import Clock
 from cmdx.operations import table
 from cmdx.operations.answers import Operation
 from cmdx.operations.records import extend_leases, load_records
+from cmdx.report import error_line
 from cmdx.stores import StoreError
 
 if TYPE_CHECKING:
@@ -43,6 +44,12 @@ RETRY_PAUSE = 0.5
 """Seconds between two tries to store what could not be stored."""
 LINGER = 10.0
 """Seconds for which the thread waits for another run before it ends."""
+MOST_CANCELLED = 1000
+"""How many cancelled operations are remembered for runs that are about to begin."""
+
+
+class RunCancelled(BaseException):
+    """The operation was cancelled before its ``work`` was called."""
 
 
 class OwnedRun:
@@ -55,6 +62,7 @@ class OwnedRun:
         lease: float,
         *,
         is_recovery: bool = False,
+        is_extended: bool = True,
     ) -> None:
         self.store = store
         self.operation = Operation.of(record)
@@ -65,15 +73,19 @@ class OwnedRun:
         self.lease = lease
         self.clock = clock.current.get()
         """That of the caller: leases are counted by it."""
-        self.due = Clock.monotonic() + lease / BEATS_PER_LEASE
-        """When there is something to do, a moment of the monotonic clock."""
-        self.unit: Callable[[Statements], object] | None = None
-        """What is still to be stored, after the store could not be reached."""
-        self.given_up_at = math.inf
-        """When to stop trying that, a moment of the monotonic clock."""
+        beat = Clock.monotonic() + lease / BEATS_PER_LEASE
+        self.due = beat if is_extended else math.inf
+        """When the lease is to be extended, a moment of the monotonic clock."""
+        self.unstored: Callable[[Statements], object] | None = None
+        """What is being stored about its end; it is tried again if that fails."""
         self.was_cancelled = False
         self._task: asyncio.Task[Any] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+
+    def require_uncancelled(self) -> None:
+        """Raise if it was cancelled, so that ``work`` is not called."""
+        if self.was_cancelled:
+            raise RunCancelled
 
     def note_asyncio_task(self) -> None:
         """Remember the asyncio task that runs it, so that it can be cancelled."""
@@ -106,20 +118,44 @@ class OwnedRun:
 
 
 class ExtendedLease:
-    """A block in which the lease of a run is extended."""
+    """
+    A block after which the lease of a run is not extended any more.
+
+    The run is added inside of the block, by ``LeaseKeeper.add``. So an interrupt of
+    that ends the block as well.
+    """
 
     def __init__(self, keeper: LeaseKeeper, run: OwnedRun) -> None:
         self.keeper = keeper
         self.run = run
 
     def __enter__(self) -> None:
-        """Extend the lease from now on."""
-        self.keeper.add(self.run)
+        """Begin the block."""
 
     def __exit__(self, *_error: object) -> None:
-        """Extend it no longer, unless something is still to be stored."""
-        if self.run.unit is None:
-            self.keeper.remove(self.run)
+        """Remove the run; store later what it could not store."""
+        run = self.run
+        if run.unstored is not None:
+            self.keeper.keep_trying(run.store, run.unstored, run.lease)
+        self.keeper.remove(run)
+
+
+class LateUnit:
+    """What could not be stored at once, and is tried until a lease ends."""
+
+    def __init__(
+        self, store: Store, unit: Callable[[Statements], object], lease: float
+    ) -> None:
+        now = Clock.monotonic()
+        self.store = store
+        self.unit = unit
+        self.clock = clock.current.get()
+        self.due = now + RETRY_PAUSE
+        """When to try again, a moment of the monotonic clock."""
+        self.given_up_at = now + lease
+        """When to stop trying, a moment of the monotonic clock."""
+        self.failure: str | None = None
+        """Why it could not be stored the last time."""
 
 
 class LeaseKeeper:
@@ -132,6 +168,9 @@ class LeaseKeeper:
         """Begin without runs: those of the parent are not those of a forked child."""
         self._runs: dict[tuple[str, bool], OwnedRun] = {}
         """By their tokens; a recovery has that of the owner it asks for."""
+        self._late: list[LateUnit] = []
+        self._cancelled: dict[str, None] = {}
+        """The tokens of cancelled operations, of which a run may be about to begin."""
         self._changed = Condition()
         self._thread: Thread | None = None
         self._wakes_at = math.inf
@@ -140,23 +179,31 @@ class LeaseKeeper:
     def add(self, run: OwnedRun) -> None:
         """Keep the lease of *run* from now on."""
         self._runs[run.owner, run.is_recovery] = run
-        # The thread may sleep for less time anyway, and waking it costs a switch.
-        if run.due < self._wakes_at:
-            self._wake_thread()
+        if run.owner in self._cancelled and not run.is_recovery:
+            run.cancel()
+        self._wake_before(run.due)
 
     def remove(self, run: OwnedRun) -> None:
         """Let the lease of *run* end."""
-        self._runs.pop((run.owner, run.is_recovery), None)
+        key = run.owner, run.is_recovery
+        if self._runs.get(key) is run:  # and not the next one that recovers it
+            self._runs.pop(key, None)
 
-    def keep_trying(self, run: OwnedRun, unit: Callable[[Statements], object]) -> None:
+    def keep_trying(
+        self, store: Store, unit: Callable[[Statements], object], lease: float
+    ) -> None:
         """Run *unit* as soon as the store can be reached, until the lease ends."""
-        now = Clock.monotonic()
-        run.due, run.given_up_at = now + RETRY_PAUSE, now + run.lease
-        run.unit = unit
-        self.add(run)
+        late = LateUnit(store, unit, lease)
+        self._late.append(late)
+        self._wake_before(late.due)
 
     def cancel(self, owner: str) -> None:
-        """Cancel the run of *owner*, if it is one of this process."""
+        """Cancel the run of *owner*, if it is one of this process, or will be."""
+        with self._changed:
+            # Before looking for the run, which is added before it looks here.
+            self._cancelled[owner] = None
+            if len(self._cancelled) > MOST_CANCELLED:
+                del self._cancelled[next(iter(self._cancelled))]
         run = self._runs.get((owner, False))
         if run is not None:
             run.cancel()
@@ -165,32 +212,48 @@ class LeaseKeeper:
 
     def extend_due(self, now: float) -> None:
         """Do what is due at *now*, a moment of the monotonic clock."""
-        due = [run for run in [*self._runs.values()] if run.due <= now]
-        leases = [run for run in due if run.unit is None]
-        actions = [partial(self._extend, batch) for batch in batches_by_clock(leases)]
-        actions += [partial(self._store_late, run) for run in due if run.unit]
+        runs = [run for run in [*self._runs.values()] if run.due <= now]
+        units = [late for late in [*self._late] if late.due <= now]
+        actions = [partial(self._extend, batch) for batch in batches_by_clock(runs)]
+        actions += [partial(self._store_late, late) for late in units]
         for action in actions:
             try:
                 action(now)
             except Exception:  # one must not end the others
                 logging.getLogger("cmdx").exception("a lease could not be extended")
 
-    def _store_late(self, run: OwnedRun, now: float) -> None:
+    def _store_late(self, late: LateUnit, now: float) -> None:
         """Store what could not be stored at once; give up when the lease is over."""
-        run.due = now + RETRY_PAUSE
-        if run.given_up_at <= now or run.unit is None:
-            self.remove(run)
+        late.due = now + RETRY_PAUSE
+        if late.given_up_at <= now:
+            self._forget(late)
+            message = "what became of an operation could not be stored in time: %s"
+            logging.getLogger("cmdx").error(message, late.failure)
             return
-        with suppress(StoreError), clock.use(run.clock):
-            run.store.transact(run.unit, sync=True)
-            self.remove(run)
+        try:
+            with clock.use(late.clock):
+                late.store.transact(late.unit, sync=True)
+        except StoreError as error:
+            late.failure = error_line(error)
+            return
+        self._forget(late)
+
+    def _forget(self, late: LateUnit) -> None:
+        """Try it no more."""
+        with suppress(ValueError):  # somebody else has stored it meanwhile
+            self._late.remove(late)
 
     def _extend(self, runs: Sequence[OwnedRun], now: float) -> None:
-        """Extend leases in one transaction; cancel runs that lost their operation."""
+        """
+        Extend leases in one transaction.
 
-        def extend(statements: Statements) -> list[OwnedRun]:
+        A run whose operation has ended is dropped, also one that an interrupt has left
+        behind. A run that lost its operation is cancelled.
+        """
+
+        def extend(statements: Statements) -> list[tuple[OwnedRun, bool]]:
             records = load_records(statements, [run.key for run in runs])
-            lost, extended = [], []
+            ended, extended = [], []
             for run in runs:
                 record = records.get(run.key)  # None while another transaction has it
                 changed = table.beat(
@@ -202,26 +265,32 @@ class LeaseKeeper:
                 )
                 if changed is not None:
                     extended.append(changed)
-                elif record is not None and table.is_taken(record, run.owner):
-                    lost.append(run)
+                elif record is not None:
+                    ended.append((run, table.is_taken(record, run.owner)))
             extend_leases(statements, extended)
-            return lost
+            return ended
 
         for run in runs:  # sooner again if the store cannot be reached
             run.due = now + min(RETRY_PAUSE, run.lease / BEATS_PER_LEASE)
         try:
             with clock.use(runs[0].clock):
-                lost = runs[0].store.transact(extend, relaxed=True)
+                ended = runs[0].store.transact(extend, relaxed=True)
         except StoreError:
             return
         for run in runs:
             run.due = now + run.lease / BEATS_PER_LEASE
-        for run in lost:
+        for run, is_taken in ended:
             self.remove(run)
-            if not run.is_persistent:
+            if is_taken and not run.is_persistent:
                 run.cancel()
 
     # -- the thread ---------------------------------------------------------------
+
+    def _wake_before(self, due: float) -> None:
+        """Have the thread look at *due*."""
+        # It may sleep for less time anyway, and waking it costs a switch.
+        if due < self._wakes_at:
+            self._wake_thread()
 
     def _wake_thread(self) -> None:
         """Have the thread look when the next lease is due; start it if need be."""
@@ -249,7 +318,11 @@ class LeaseKeeper:
     def _pause(self) -> float | None:
         """Return the seconds until something is due; None if there is nothing."""
         moments = [run.due for run in [*self._runs.values()]]
-        return max(min(moments) - Clock.monotonic(), 0.0) if moments else None
+        moments += [late.due for late in [*self._late]]
+        next_due = min(moments, default=math.inf)
+        if next_due == math.inf:  # or only runs whose leases are not extended
+            return None
+        return max(next_due - Clock.monotonic(), 0.0)
 
 
 def batches_by_clock(runs: Iterable[OwnedRun]) -> Iterable[Sequence[OwnedRun]]:

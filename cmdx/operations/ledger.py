@@ -19,12 +19,14 @@ from cmdx.operations.errors import OperationIdError
 from cmdx.operations.leases import lease_keeper_of
 from cmdx.operations.lifecycle import run_call
 from cmdx.operations.modes import AsyncMode, SyncMode
-from cmdx.operations.records import load_record, peek_record, write_record
+from cmdx.operations.records import peek_record
 from cmdx.operations.recovery import refuse_async_recover
+from cmdx.operations.units import cancelling_unit
 from cmdx.operations.within import new_transaction
 from cmdx.run.lifecycle import drive
 from cmdx.run.record import check_can_start
 from cmdx.stores import connect
+from cmdx.stores.store import MEMORY, is_postgres
 from cmdx.wire import RefusedInputError
 
 if TYPE_CHECKING:
@@ -66,6 +68,11 @@ class Ledger:
         self.store = connect(store)
         self.lease = check_seconds("Ledger", "lease", lease, above_zero=True)
         self.lease_keeper = lease_keeper_of(self.store)
+        name = self.store.name
+        self.has_file = name != MEMORY and not is_postgres(name)
+        """Whether it is in an SQLite file, which has one writer at a time."""
+        self.expects_record = False
+        """Whether the last call found a record, or could not write."""
         self._next_eviction = 0.0
 
     def session(self, name: str) -> Session:
@@ -99,6 +106,10 @@ class Ledger:
             return False
         self._next_eviction = now + EVICTION_PAUSE
         return True
+
+    def evict_soon(self) -> None:
+        """Have the next call look for old records again: there are many."""
+        self._next_eviction = 0.0
 
 
 class Session:
@@ -151,8 +162,8 @@ class Session:
         """
         Do what ``run`` does, and await what has to be awaited.
 
-        Cancelling the caller cancels a volatile operation. One that persists goes on,
-        and a duplicate gets its result.
+        Cancelling the caller cancels a volatile operation, and one that runs within a
+        connection. Any other that persists goes on, and a duplicate gets its result.
 
         Args:
             invocation: As for ``run``.
@@ -181,7 +192,7 @@ class Session:
             return refuse_inputs(invocation, error)
         finally:
             if transaction is not None:
-                transaction.release_claim()
+                await transaction.give_back()
 
     def get(self, id: str) -> Operation | None:  # noqa: A002 -- as users write it
         """Return where an operation stands; None if nobody has heard of it."""
@@ -201,13 +212,13 @@ class Session:
         work runs to its end, and its outcome is dropped. Return False, and change
         nothing, if the operation persists, has ended or is not known.
         """
-        store = self.ledger.store
-        return self._note_cancelled(store.transact(self._cancelling_unit(id)))
+        unit = cancelling_unit((self.name, check_id(id)))
+        return self._note_cancelled(self.ledger.store.transact(unit))
 
     async def acancel(self, id: str) -> bool:  # noqa: A002 -- as users write it
         """Do what ``cancel`` does, without blocking the event loop."""
-        store = self.ledger.store
-        return self._note_cancelled(await store.atransact(self._cancelling_unit(id)))
+        unit = cancelling_unit((self.name, check_id(id)))
+        return self._note_cancelled(await self.ledger.store.atransact(unit))
 
     def _reading_unit(
         self,
@@ -222,20 +233,6 @@ class Session:
             return Operation.of(table.present_state(record, statements.now))
 
         return read
-
-    def _cancelling_unit(
-        self,
-        id: str,  # noqa: A002 -- as users write it
-    ) -> Callable[[Statements], OperationRecord | None]:
-        check_id(id)
-
-        def cancel(statements: Statements) -> OperationRecord | None:
-            record = load_record(statements, self.name, id)
-            cancelled = table.cancel(record, statements.now)
-            write_record(statements, record, cancelled)
-            return cancelled
-
-        return cancel
 
     def _note_cancelled(self, record: OperationRecord | None) -> bool:
         if record is None:

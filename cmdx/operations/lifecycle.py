@@ -6,6 +6,7 @@ Running an operation at most once.
 3. the outcome is sealed, and only then told                ``seal_outcome``
 4. a duplicate waits for the owner and is told the same     ``await_owner``
 5. if nobody knows the outcome, the task may find out       ``run_recovery``
+6. now and then, an owner removes old records               ``evict_if_due``
 
 It is written once, as coroutines. A ``Mode`` does what differs between a synchronous
 and an asynchronous caller; the coroutines of a synchronous one never suspend.
@@ -16,12 +17,11 @@ now: it goes back to step 1.
 
 from __future__ import annotations
 
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from functools import partial
 from sys import modules
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
-from cmdx.operations import table
 from cmdx.operations.answers import (
     InProgress,
     announce_ending,
@@ -31,23 +31,30 @@ from cmdx.operations.answers import (
     replay,
     with_operation,
 )
+from cmdx.operations.call import new_token
 from cmdx.operations.errors import (
     Indeterminate,
     OperationError,
     StillRunning,
 )
-from cmdx.operations.leases import ExtendedLease, OwnedRun
-from cmdx.operations.records import (
-    evict_records,
-    insert_record,
-    load_record,
-    peek_record,
-    write_record,
-)
+from cmdx.operations.leases import ExtendedLease, OwnedRun, RunCancelled
+from cmdx.operations.records import evict_records
 from cmdx.operations.recovery import recover
 from cmdx.operations.signals import operation_admitted, operation_sealed
 from cmdx.operations.table import Answer, Ending
-from cmdx.operations.within import CommitRefused, NoConnection, TransactionEnded
+from cmdx.operations.units import (
+    asking_unit,
+    looking_unit,
+    releasing_unit,
+    sealing_unit,
+    stopping_unit,
+)
+from cmdx.operations.within import (
+    CommitRefused,
+    NoConnection,
+    TransactionEnded,
+    is_file_held,
+)
 from cmdx.report import error_line
 from cmdx.stores import StoreError, StoreUnavailable
 from cmdx.stores.errors import CommitUncertain
@@ -55,25 +62,28 @@ from cmdx.telemetry import send
 from cmdx.wire.results import result_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from contextlib import AbstractContextManager
-
     from cmdx import Result, Task
     from cmdx.operations.call import Call
+    from cmdx.operations.ledger import Ledger
     from cmdx.operations.modes import Mode
     from cmdx.operations.table import Decision, OperationRecord
-    from cmdx.stores import Statements
-
-Unit: TypeAlias = "Callable[[Statements], OperationRecord | None]"
-"""What changes one record, inside a transaction of a store."""
+    from cmdx.operations.units import Unit
 
 LONGEST_WAIT = 1.0
 """Seconds after which a duplicate looks again, even if nobody told it to."""
 
 
 async def run_call(call: Call, mode: Mode) -> Result[Any]:
+    """Take an attempt to its result."""
+    result = await answer_call(call, mode)
+    if call.has_run:  # who only reads must not wait until it can write
+        await evict_if_due(call.ledger, mode)
+    return result
+
+
+async def answer_call(call: Call, mode: Mode) -> Result[Any]:
     """
-    Take an attempt to its result.
+    Do what the table says until there is a result.
 
     A step that returns None has changed something, or seen a change: the table is
     asked again.
@@ -90,7 +100,7 @@ async def run_call(call: Call, mode: Mode) -> Result[Any]:
                 result = await await_owner(call, mode, record, seen)
                 seen = mode.store.version()
         except StoreError as error:
-            return refuse(call, error)
+            return refuse(call, unread_error(call, error))
         if answer is Answer.REPLAY:
             return replay(call, record)
         if answer is Answer.RUN:
@@ -106,57 +116,64 @@ async def run_call(call: Call, mode: Mode) -> Result[Any]:
 
 async def admit(call: Call, mode: Mode) -> Decision:
     """Ask the table, and store what it says."""
-    ledger, request = call.ledger, call.request
-    evicts = ledger.is_eviction_due()
-    dead: list[OperationRecord] = []
-
-    def ask_table(statements: Statements) -> Decision:
-        now, lease = statements.now, ledger.lease
-        record = peek_record(statements, request.session, request.id)
-        if record is None:
-            record = insert_record(statements, table.admit(request, now, lease))
-        decision = table.decide(record, request, now, lease)
-        if decision.record is not record and statements.dialect != "sqlite":
-            # Only a change needs the lock: replays must not wait for each other.
-            record = load_record(statements, request.session, request.id)
-            decision = table.decide(record, request, now, lease)
-        write_record(statements, record, decision.record)
-        if table.has_found_dead_owner(record, decision.record):
-            dead.append(decision.record)
-        if evicts:
-            evict_records(statements)
-        return decision
-
     try:
-        decision = await mode.transact(ask_table, sync=request.policy.persist)
+        decision, has_lost_owner = await ask_table(call, mode)
     except StoreUnavailable as error:
-        decision = await admit_again(call, mode, ask_table, error)
-    if decision.record in dead:
+        call.ledger.expects_record = True
+        decision, has_lost_owner = await ask_again(call, mode, error)
+    call.ledger.expects_record = decision.answer is not Answer.RUN
+    if has_lost_owner:
         announce_ending(call.invocation, decision.record)
     return decision
 
 
-async def admit_again(
-    call: Call,
-    mode: Mode,
-    ask_table: Callable[[Statements], Decision],
-    error: StoreUnavailable,
-) -> Decision:
+async def ask_table(call: Call, mode: Mode) -> tuple[Decision, bool]:
+    """Return what the table says, and whether an owner was found to be lost."""
+    request, lease = call.request, call.ledger.lease
+    if looks_first(call):
+        decision = await mode.transact(looking_unit(request, lease), read_only=True)
+        if decision is not None:
+            return decision, False
+    call.has_asked = True
+    if not request.owner:
+        request = call.request = request._replace(owner=new_token())
+    expects_none = call.ledger.has_file or call.is_new
+    unit = asking_unit(request, lease, expects_none=expects_none)
+    return await mode.transact(unit, sync=request.policy.persist)
+
+
+def looks_first(call: Call) -> bool:
+    """
+    Tell whether to read what is stored before asking to write.
+
+    Only one can write to an SQLite file at a time, and a replay or a duplicate must not
+    wait for that. But what is new has to write anyway, and would look in vain, which
+    costs a tenth of an operation. So it is done if there is hardly something new: the
+    last call was a duplicate too, or could not write, or an operation of this process
+    holds the file. At worst, one replay waits for another process, and is answered
+    when it asks again.
+    """
+    ledger = call.ledger
+    if not ledger.has_file or call.is_new:
+        return False
+    return call.is_attached or ledger.expects_record or is_file_held(ledger.store)
+
+
+async def ask_again(
+    call: Call, mode: Mode, error: StoreUnavailable
+) -> tuple[Decision, bool]:
     """
     Ask the table once more after the store could not be reached.
 
     The admission may have been stored all the same: then the same token is admitted
     again. If that fails as well, it is taken back as soon as the store is there.
     """
-    request, ledger = call.request, call.ledger
     try:
-        return await mode.transact(ask_table, sync=request.policy.persist)
+        return await ask_table(call, mode)
     except StoreUnavailable as again:
         if isinstance(error, CommitUncertain) or isinstance(again, CommitUncertain):
-            record = table.admit(request, call.began, ledger.lease)
-            unit = releasing_unit(record, Ending.WITHDRAWN)
-            run = OwnedRun(mode.store, record, ledger.lease)
-            ledger.lease_keeper.keep_trying(run, unit)
+            unit, ledger = withdrawing_unit(call), call.ledger
+            ledger.lease_keeper.keep_trying(mode.store, unit, ledger.lease)
         raise
 
 
@@ -164,10 +181,28 @@ async def withdraw(call: Call, mode: Mode, decision: Decision | None = None) -> 
     """Take back the admission of a caller who left before ``work`` was called."""
     if decision is not None and decision.answer is Answer.RECOVER:
         with suppress(StoreError):  # else the lease ends by itself
-            await mode.transact(stopping_unit(decision.record))
+            record = decision.record
+            key = record.session, record.id
+            await mode.transact(stopping_unit(key, record.owner))
         return
-    record = table.admit(call.request, call.began, call.ledger.lease)
-    await end_operation(mode, call.invocation, record, Ending.WITHDRAWN)
+    is_admitted = decision is None or decision.answer is Answer.RUN
+    if not call.has_asked or not is_admitted:
+        return
+    unit = withdrawing_unit(call)
+    try:
+        ended = await mode.transact(unit, sync=call.request.policy.persist)
+    except StoreError:
+        call.ledger.lease_keeper.keep_trying(mode.store, unit, call.ledger.lease)
+        return
+    if ended is not None:
+        announce_ending(call.invocation, ended)
+
+
+def withdrawing_unit(call: Call) -> Unit:
+    """Return what takes back the admission of *call*, if it was admitted."""
+    request = call.request
+    key = request.session, request.id
+    return releasing_unit(key, request.owner, Ending.WITHDRAWN)
 
 
 async def run_as_owner(
@@ -175,47 +210,46 @@ async def run_as_owner(
 ) -> Result[Any] | None:
     """Run the task and seal its outcome; None if the record was lost meanwhile."""
     invocation = call.next_invocation()
-    owned_run = OwnedRun(mode.store, record, call.ledger.lease)
+    is_extended = call.transaction is None or not call.transaction.holds_file
+    lease, keeper = call.ledger.lease, call.ledger.lease_keeper
+    owned_run = OwnedRun(mode.store, record, lease, is_extended=is_extended)
     call.has_run = True
-    with keep_lease(call, owned_run):
+    with ExtendedLease(keeper, owned_run):
         try:
+            keeper.add(owned_run)
             result = await run_task(call, mode, invocation, owned_run)
-        except StoreUnavailable as error:  # there is no transaction, so no effect
-            await end_operation(mode, invocation, record, Ending.LOST)
+        except StoreUnavailable as error:
+            # The transaction did not begin, or was lost with its connection: nothing
+            # was kept.
+            await try_to_end(mode, invocation, owned_run, Ending.LOST)
             return refuse(call, error, record)
         except TransactionEnded as error:
-            await end_operation(mode, invocation, record, Ending.COMMITTED)
+            await try_to_end(mode, invocation, owned_run, Ending.TRANSACTION_ENDED)
             return refuse(call, Indeterminate(record.id, str(error)), record)
         except BaseException as error:
             ending = ending_of_interrupt(call, invocation)
-            await end_operation(mode, invocation, record, ending)
+            await try_to_end(mode, invocation, owned_run, ending)
             if owned_run.was_cancelled and is_cancellation(error):
                 return None
             raise
         if record.seal == "decided" and not is_decided(result):
-            ended = await end_operation(mode, invocation, record, Ending.RAISED)
-            return None if ended is None else with_operation(call, result, ended)
+            return await end_undecided(call, mode, record, result, owned_run)
         return await seal_outcome(call, mode, record, result, owned_run)
 
 
 def ending_of_interrupt(call: Call, invocation: Task[Any]) -> Ending:
     """Return what an interrupt means for the operation."""
     if call.transaction is not None and call.transaction.was_ended:
-        return Ending.COMMITTED
+        return Ending.TRANSACTION_ENDED
     return Ending.CANCELLED if invocation._cmdx_.work_began else Ending.WITHDRAWN
 
 
 def is_cancellation(error: BaseException) -> bool:
-    """Tell whether asyncio has cancelled a task."""
+    """Tell whether a run ended because its operation, or its asyncio task, was."""
     asyncio = modules.get("asyncio")
-    return asyncio is not None and isinstance(error, asyncio.CancelledError)
-
-
-def keep_lease(call: Call, owned_run: OwnedRun) -> AbstractContextManager[None]:
-    """Return what extends the lease in a block, where a lease is needed."""
-    if call.transaction is not None and call.transaction.holds_file:
-        return nullcontext()
-    return ExtendedLease(call.ledger.lease_keeper, owned_run)
+    if asyncio is not None and isinstance(error, asyncio.CancelledError):
+        return True
+    return isinstance(error, RunCancelled)
 
 
 async def run_task(
@@ -223,6 +257,7 @@ async def run_task(
 ) -> Result[Any]:
     """Run the task, in the user's transaction if there is one."""
     transaction, operation = call.transaction, owned_run.operation
+    owned_run.require_uncancelled()
     if operation_admitted.receivers:
         send(operation_admitted, invocation, operation=operation)
     with InProgress(operation, mode.store):
@@ -234,27 +269,41 @@ async def run_task(
         return result
 
 
+async def try_to_end(
+    mode: Mode, invocation: Task[Any], owned_run: OwnedRun, ending: Ending
+) -> None:
+    """Store that a run gave no outcome, now or later; its caller is told why."""
+    with suppress(StoreError):
+        await end_operation(mode, invocation, owned_run, ending)
+
+
 async def end_operation(
-    mode: Mode, invocation: Task[Any], record: OperationRecord, ending: Ending
+    mode: Mode, invocation: Task[Any], owned_run: OwnedRun, ending: Ending
 ) -> OperationRecord | None:
     """Store that a run gave no outcome; None if the record was lost meanwhile."""
-    unit = releasing_unit(record, ending)
-    try:
-        ended = await mode.transact(unit, sync=record.persist)
-    except StoreError:
-        return None  # nobody extends the lease any more, so it ends by itself
+    unit = releasing_unit(owned_run.key, owned_run.owner, ending)
+    owned_run.unstored = unit
+    ended = await mode.transact(unit, sync=owned_run.is_persistent)
+    owned_run.unstored = None
     if ended is not None:
         announce_ending(invocation, ended)
     return ended
 
 
-def releasing_unit(record: OperationRecord, ending: Ending) -> Unit:
-    """Return what ends an operation that has no outcome."""
-
-    def release(stored: OperationRecord | None, now: float) -> OperationRecord | None:
-        return table.release(stored, record.owner, ending, now)
-
-    return changing_unit(record, release)
+async def end_undecided(
+    call: Call,
+    mode: Mode,
+    record: OperationRecord,
+    result: Result[Any],
+    owned_run: OwnedRun,
+) -> Result[Any] | None:
+    """Store that the owner's run raised, and tell its result, which is not sealed."""
+    try:
+        ended = await end_operation(mode, call.invocation, owned_run, Ending.RAISED)
+    except StoreError as error:
+        what = f"that it ended with {result.reason!r}"
+        return refuse(call, unstored_error(record, what, error), record)
+    return None if ended is None else with_operation(call, result, ended)
 
 
 async def seal_outcome(
@@ -267,22 +316,23 @@ async def seal_outcome(
     """Store the outcome of the owner's run, then tell it."""
     try:
         if call.transaction is None or result.failed:
-            unit = sealing_unit(record, result_text(result))
+            unit = owned_run.unstored = sealing_unit(record, result_text(result))
             sealed = await mode.transact(unit, sync=record.persist)
         else:
-            now = mode.store.now()
-            sealed = await call.transaction.seal(record, result, now)
+            # What is interrupted, or fails, leaves nothing; others need not wait.
+            key, owner = owned_run.key, owned_run.owner
+            owned_run.unstored = releasing_unit(key, owner, Ending.LOST)
+            sealed = await call.transaction.seal(record, result, mode.store.now())
+        owned_run.unstored = None
     except TransactionEnded as error:
-        await end_operation(mode, call.invocation, record, Ending.COMMITTED)
+        ending = Ending.TRANSACTION_ENDED
+        await try_to_end(mode, call.invocation, owned_run, ending)
         return refuse(call, Indeterminate(record.id, str(error)), record)
     except CommitRefused as error:
-        await end_operation(mode, call.invocation, record, Ending.RAISED)
+        await try_to_end(mode, call.invocation, owned_run, Ending.RAISED)
         return refuse(call, error, record)
     except StoreError as error:
-        if call.transaction is None or result.failed:
-            unit = sealing_unit(record, result_text(result))
-            call.ledger.lease_keeper.keep_trying(owned_run, unit)
-        return refuse(call, unsealed_error(record, error), record)
+        return refuse(call, unstored_error(record, "its outcome", error), record)
     return None if sealed is None else tell(call, result, sealed)
 
 
@@ -295,19 +345,20 @@ def tell(call: Call, result: Result[Any], sealed: OperationRecord) -> Result[Any
     return answer
 
 
-def sealing_unit(record: OperationRecord, outcome: str) -> Unit:
-    """Return what seals an operation, if its owner has not lost it."""
-
-    def seal(stored: OperationRecord | None, now: float) -> OperationRecord | None:
-        return table.seal(stored, record.owner, outcome, now)
-
-    return changing_unit(record, seal)
-
-
-def unsealed_error(record: OperationRecord, error: StoreError) -> Indeterminate:
-    """Say that the outcome is known to nobody but a process that cannot store it."""
-    why = f"its outcome could not be stored ({error_line(error)})"
+def unstored_error(
+    record: OperationRecord, what: str, error: StoreError
+) -> Indeterminate:
+    """Say that nobody but this process knows *what*, and that it could not store it."""
+    why = f"{what} could not be stored ({error_line(error)})"
     return Indeterminate(record.id, why)
+
+
+def unread_error(call: Call, error: StoreError) -> StoreError | Indeterminate:
+    """Say that the table could not be asked; an owner has run all the same."""
+    if not call.has_run or call.transaction is not None:
+        return error
+    why = f"its record was lost, and could not be read again ({error_line(error)})"
+    return Indeterminate(call.request.id, why)
 
 
 def is_decided(result: Result[Any]) -> bool:
@@ -344,45 +395,32 @@ async def run_recovery(
     call: Call, mode: Mode, record: OperationRecord
 ) -> Result[Any] | None:
     """Let the task find out the outcome; None if somebody else sealed it meanwhile."""
-    owned_run = OwnedRun(mode.store, record, call.ledger.lease, is_recovery=True)
-    with ExtendedLease(call.ledger.lease_keeper, owned_run):
+    lease, keeper = call.ledger.lease, call.ledger.lease_keeper
+    owned_run = OwnedRun(mode.store, record, lease, is_recovery=True)
+    with ExtendedLease(keeper, owned_run):
         try:
+            keeper.add(owned_run)
             with InProgress(owned_run.operation, mode.store), NoConnection():
                 result = await recover(call.next_invocation(), awaits=mode.awaits)
         except BaseException:
             with suppress(StoreError):
-                await mode.transact(stopping_unit(record))
+                await mode.transact(stopping_unit(owned_run.key, owned_run.owner))
             raise
         try:
             if result is None:
-                await mode.transact(stopping_unit(record))
+                await mode.transact(stopping_unit(owned_run.key, owned_run.owner))
                 return refuse_by(call, Answer.REFUSE_INDETERMINATE, record)
             unit = sealing_unit(record, result_text(result))
             sealed = await mode.transact(unit, sync=record.persist)
         except StoreError as error:
-            return refuse(call, unsealed_error(record, error), record)
+            return refuse(call, unstored_error(record, "its outcome", error), record)
     return None if sealed is None else tell(call, result, sealed)
 
 
-def stopping_unit(record: OperationRecord) -> Unit:
-    """Return what lets others ask again after a recovery that found nothing."""
-
-    def stop(stored: OperationRecord | None, _now: float) -> OperationRecord | None:
-        return table.stop_recovery(stored, record.owner)
-
-    return changing_unit(record, stop)
-
-
-def changing_unit(
-    record: OperationRecord,
-    change: Callable[[OperationRecord | None, float], OperationRecord | None],
-) -> Unit:
-    """Return what loads a record, and stores and returns what *change* makes of it."""
-
-    def load_and_write(statements: Statements) -> OperationRecord | None:
-        stored = load_record(statements, record.session, record.id)
-        changed = change(stored, statements.now)
-        write_record(statements, stored, changed)
-        return changed
-
-    return load_and_write
+async def evict_if_due(ledger: Ledger, mode: Mode) -> None:
+    """Remove records that are no longer kept; whether that works concerns nobody."""
+    if not ledger.is_eviction_due():
+        return
+    with suppress(StoreError):  # it is done the next time, or by somebody else
+        if await mode.transact(evict_records, relaxed=True):
+            ledger.evict_soon()

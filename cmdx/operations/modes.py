@@ -7,7 +7,7 @@ Both have the same coroutines. Those of ``SyncMode`` never suspend, so that
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypedDict, TypeVar, Unpack
 
 from cmdx.run.lifecycle import finish_despite_cancel
 
@@ -23,6 +23,14 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
+class TransactOptions(TypedDict, total=False):
+    """The options of ``Store.transact``."""
+
+    sync: bool
+    relaxed: bool
+    read_only: bool
+
+
 class Mode(Protocol):
     """How a caller reaches the store, runs the task and waits."""
 
@@ -30,7 +38,7 @@ class Mode(Protocol):
     awaits: bool
 
     async def transact(
-        self, unit: Callable[[Statements], T], *, sync: bool = False
+        self, unit: Callable[[Statements], T], **options: Unpack[TransactOptions]
     ) -> T:
         """Run *unit* in a transaction."""
         ...
@@ -52,7 +60,7 @@ class Mode(Protocol):
         ...
 
     async def finish(self, steps: Coroutine[Any, Any, T], record: OperationRecord) -> T:
-        """Run the owner's *steps*; those that persist go on if the caller leaves."""
+        """Run the owner's *steps*; some go on if the caller leaves."""
         ...
 
 
@@ -65,10 +73,10 @@ class SyncMode:
         self.store = store
 
     async def transact(
-        self, unit: Callable[[Statements], T], *, sync: bool = False
+        self, unit: Callable[[Statements], T], **options: Unpack[TransactOptions]
     ) -> T:
         """Run *unit* in a transaction."""
-        return self.store.transact(unit, sync=sync)
+        return self.store.transact(unit, **options)
 
     async def admit(
         self,
@@ -90,7 +98,7 @@ class SyncMode:
 
     async def run(self, task: Task[Any], owned_run: OwnedRun) -> Result[Any]:
         """Run *task*; nothing can stop a thread."""
-        del owned_run
+        owned_run.require_uncancelled()
         return task.run()
 
     async def finish(self, steps: Coroutine[Any, Any, T], record: OperationRecord) -> T:
@@ -110,10 +118,10 @@ class AsyncMode:
         """The run of this caller, once it has begun."""
 
     async def transact(
-        self, unit: Callable[[Statements], T], *, sync: bool = False
+        self, unit: Callable[[Statements], T], **options: Unpack[TransactOptions]
     ) -> T:
         """Run *unit* in a transaction, without blocking the event loop."""
-        return await self.store.atransact(unit, sync=sync)
+        return await self.store.atransact(unit, **options)
 
     async def admit(
         self,
@@ -141,6 +149,7 @@ class AsyncMode:
         self.owned_run = owned_run
         owned_run.note_asyncio_task()
         try:
+            owned_run.require_uncancelled()
             return await task.arun()
         finally:
             owned_run.forget_asyncio_task()
@@ -149,8 +158,9 @@ class AsyncMode:
         """
         Run the owner's *steps* in an asyncio task of their own.
 
-        If the caller is cancelled, an operation that persists goes on; any other is
-        cancelled and released before the caller hears of it.
+        If the caller is cancelled, an operation that persists goes on. Any other is
+        cancelled and released before the caller hears of it, and so is one that runs
+        within the caller's connection: the caller gets that back.
         """
         import asyncio
 
@@ -159,7 +169,8 @@ class AsyncMode:
         try:
             return await asyncio.shield(owner)
         except asyncio.CancelledError:
-            if not record.persist and not owner.done():
+            goes_on = record.persist and not record.has_no_effect_unsealed
+            if not goes_on and not owner.done():
                 self.cancel_work(owner)
                 await finish_despite_cancel(wait_for(owner))
             raise

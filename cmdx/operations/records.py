@@ -13,7 +13,7 @@ from cmdx.operations.table import (
     OperationState,
     end_lease,
 )
-from cmdx.stores.errors import StoreError
+from cmdx.stores.errors import StoreError, StoreUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -23,14 +23,21 @@ if TYPE_CHECKING:
 Key: TypeAlias = tuple[str, str]
 """The session and the id of an operation."""
 
-COLUMNS = OperationRecord._fields
-FLAGS = ("persist", "idempotent", "has_streams", "is_transactional")
-PLACES_OF_FLAGS = [COLUMNS.index(name) for name in FLAGS]
-PLACE_OF_STATE = COLUMNS.index("state")
+FIELDS = OperationRecord._fields
+FLAGS = ("persist", "idempotent", "has_streams", "has_no_effect_unsealed")
+PLACES_OF_FLAGS = [FIELDS.index(name) for name in FLAGS]
+PLACE_OF_STATE = FIELDS.index("state")
+STATES: dict[Any, OperationState] = {state.value: state for state in OperationState}
+OTHER_NAMES = {"has_no_effect_unsealed": "is_transactional"}
+"""The columns that are not called as the field."""
+COLUMNS = [OTHER_NAMES.get(name, name) for name in FIELDS]
 
 LISTED = ", ".join(COLUMNS)
-BOUND = ", ".join(f":{name}" for name in COLUMNS)
-ASSIGNED = ", ".join(f"{name} = :{name}" for name in COLUMNS[2:])
+BOUND = ", ".join(f":{field}" for field in FIELDS)
+ASSIGNED = ", ".join(
+    f"{column} = :{field}"
+    for column, field in zip(COLUMNS[2:], FIELDS[2:], strict=True)
+)
 
 PEEK = f"""
     select {LISTED} from cmdx_operation where session = :session and id = :id
@@ -42,9 +49,18 @@ INSERT = f"""
 UPDATE = f"""
     update cmdx_operation set {ASSIGNED} where session = :session and id = :id
 """  # noqa: S608 -- names of columns
+SEAL = """
+    update cmdx_operation set state = :state, outcome = :outcome, ending = :ending,
+    lease = :lease, sealed_at = :sealed_at, expires_at = :expires_at
+    where session = :session and id = :id and owner = :owner
+    and state in ('live', 'indeterminate')
+"""
+MOST_EVICTED = 500
+"""How many records are ended, expired or forgotten by one eviction, of each kind."""
 LAPSED = f"""
     select {LISTED} from cmdx_operation
-    where state = 'live' and lease <= :now limit 100 for update skip locked
+    where state = 'live' and lease <= :now
+    limit {MOST_EVICTED} for update skip locked
 """  # noqa: S608 -- names of columns
 MOST_KEYS = 32
 """How many records are read by one statement."""
@@ -57,14 +73,22 @@ LOAD_SOME = f"""
 EXTEND = """
     update cmdx_operation set lease = :lease where session = :session and id = :id
 """
-EXPIRE = """
-    update cmdx_operation set state = 'expired', outcome = null
-    where state in ('sealed', 'released', 'indeterminate') and expires_at <= :now
-"""
-FORGET = """
-    delete from cmdx_operation
-    where state = 'expired' and expires_at + keep * :times <= :now
-"""
+EXPIRE = f"""
+    update cmdx_operation
+    set state = 'expired', outcome = null, expires_at = expires_at + keep * :times
+    where (session, id) in (
+        select session, id from cmdx_operation
+        where state in ('sealed', 'released', 'indeterminate') and expires_at <= :now
+        limit {MOST_EVICTED} for update skip locked
+    )
+"""  # noqa: S608 -- a number
+FORGET = f"""
+    delete from cmdx_operation where (session, id) in (
+        select session, id from cmdx_operation
+        where state = 'expired' and expires_at <= :now
+        limit {MOST_EVICTED} for update skip locked
+    )
+"""  # noqa: S608 -- a number
 
 
 def load_record(
@@ -87,19 +111,19 @@ def peek_record(
     return record_of(rows[0]) if rows else None
 
 
-def insert_record(
-    statements: Statements, record: OperationRecord
-) -> OperationRecord | None:
-    """Store a new record; return it, or that of a process that was faster."""
-    statements.execute(INSERT, **columns_of(record))
-    if statements.dialect == "sqlite":  # a transaction has the database to itself
-        return record
-    return load_record(statements, record.session, record.id)
+def insert_record(statements: Statements, record: OperationRecord) -> bool:
+    """Store a new record; False if there is one already."""
+    return statements.change(INSERT, **columns_of(record)) > 0
 
 
 def update_record(statements: Statements, record: OperationRecord) -> None:
     """Store a record that is there already."""
-    statements.execute(UPDATE, **columns_of(record))
+    if not statements.change(UPDATE, **columns_of(record)):
+        raise StoreUnavailable(
+            f"the stored operation {record.id!r} of session {record.session!r} was "
+            "deleted meanwhile",
+            "Try again",
+        )
 
 
 def write_record(
@@ -111,6 +135,17 @@ def write_record(
     if changed is not None and changed is not record:
         update_record(statements, changed)
     return changed is not None
+
+
+def seal_record(statements: Statements, sealed: OperationRecord) -> bool:
+    """
+    Seal the operation unless it has ended or has another owner; tell if it was done.
+
+    It may also be indeterminate, as after its lease ran out. What can have changed
+    since its owner has seen the record is then its state, lease, ending and expiry. All
+    of them are set by the seal, so the record need not be loaded.
+    """
+    return statements.change(SEAL, **columns_of(sealed)) > 0
 
 
 def load_records(
@@ -140,14 +175,20 @@ def extend_leases(statements: Statements, records: Iterable[OperationRecord]) ->
     )
 
 
-def evict_records(statements: Statements) -> None:
-    """Drop outcomes that are no longer kept, then tombstones; nothing that is live."""
-    now = statements.now
+def evict_records(statements: Statements) -> bool:
+    """
+    Drop outcomes that are no longer kept, then tombstones; nothing that is live.
+
+    Records that another transaction has are left out. Tell whether there may be more.
+    """
+    now, ended = statements.now, 0
     for row in statements.execute(LAPSED, now=now):
         with suppress(StoreError):  # somebody has edited it: who calls it is told
             update_record(statements, end_lease(record_of(row), now))
-    statements.execute(EXPIRE, now=now)
-    statements.execute(FORGET, now=now, times=TOMBSTONES)
+            ended += 1
+    expired = statements.change(EXPIRE, now=now, times=TOMBSTONES)
+    forgotten = statements.change(FORGET, now=now)
+    return max(ended, expired, forgotten) >= MOST_EVICTED
 
 
 def record_of(row: tuple[Any, ...]) -> OperationRecord:
@@ -156,8 +197,9 @@ def record_of(row: tuple[Any, ...]) -> OperationRecord:
     for place in PLACES_OF_FLAGS:
         values[place] = bool(values[place])
     try:
-        values[PLACE_OF_STATE] = OperationState(values[PLACE_OF_STATE])
-        record = OperationRecord(*values)
+        state = values[PLACE_OF_STATE]
+        values[PLACE_OF_STATE] = STATES.get(state) or OperationState(state)
+        record = OperationRecord._make(values)
         # Whether the numbers are numbers: a SQLite file takes anything.
         math.fsum((record.keep, record.lease, record.executions, record.admitted_at))
         math.fsum((record.sealed_at or 0.0, record.expires_at or 0.0))

@@ -66,12 +66,14 @@ class Ending(StrEnum):
     """It was cancelled, or its run was interrupted."""
     LOST = "lost"
     """Its lease ran out: the owner has died or was cut off."""
+    DELETED = "deleted"
+    """Its record was gone when its run ended."""
     RAISED = "raised"
     """It raised, and only decided outcomes are sealed."""
     WITHDRAWN = "withdrawn"
     """Its caller left before ``work`` was called."""
-    COMMITTED = "committed"
-    """``work`` ended the transaction that was to be committed with the seal."""
+    TRANSACTION_ENDED = "transaction ended"
+    """``work`` ended the transaction, which the ledger was to commit with the seal."""
 
 
 class Request(NamedTuple):
@@ -87,12 +89,14 @@ class Request(NamedTuple):
     """The token that this attempt would own the operation with."""
     has_streams: bool = False
     is_transactional: bool = False
-    """Whether nothing has happened unless it is sealed: both are one transaction."""
+    """Whether its work and its seal are one transaction."""
     can_recover: bool = False
     attached_to: str | None = None
     """The owner that it has waited for so far, perhaps itself."""
     has_seen_recovery: bool = False
     """Whether it has waited for a recovery."""
+    has_run: bool = False
+    """Whether it was the owner once, and may have called ``work``."""
 
 
 class OperationRecord(NamedTuple):
@@ -108,8 +112,10 @@ class OperationRecord(NamedTuple):
     seal: str
     keep: float
     has_streams: bool
-    is_transactional: bool
-    """Whether nothing has happened as long as it is not sealed."""
+    has_no_effect_unsealed: bool
+    """Whether nothing has happened as long as it is not sealed: its work and its seal
+    are one transaction, or ``work`` was not called. Its column is older, and is called
+    ``is_transactional``."""
     state: OperationState
     owner: str
     """The token of who runs it, or ran it last."""
@@ -123,6 +129,7 @@ class OperationRecord(NamedTuple):
     admitted_at: float
     sealed_at: float | None
     expires_at: float | None
+    """Until when its outcome is kept, or, if it is expired, its tombstone."""
 
 
 class Decision(NamedTuple):
@@ -137,19 +144,32 @@ def decide(
 ) -> Decision:
     """Decide what becomes of an attempt."""
     if record is None or is_forgotten(record, now):
-        return Decision(Answer.RUN, admit(request, now, lease))
+        return decide_unknown(request, now, lease)
     if (record.task, record.fingerprint) != (request.task, request.fingerprint):
         return Decision(Answer.REFUSE_CONFLICT, record)
+    if record.state is OperationState.LIVE and record.owner == request.owner:
+        # It was admitted, but the store could not say so, perhaps for long.
+        is_held = record.lease > now
+        kept = record if is_held else record._replace(lease=now + lease)
+        return Decision(Answer.RUN, kept)
     record = end_lease(record, now)
     if is_expired(record, now):
         return Decision(Answer.REFUSE_EXPIRED, record)
     if record.state is OperationState.SEALED:
         return Decision(Answer.REPLAY, record)
     if record.state is OperationState.LIVE:
-        # Its own token: it was admitted, but the store could not say so.
-        is_own = record.owner == request.owner
-        return Decision(Answer.RUN if is_own else Answer.ATTACH, record)
+        return Decision(Answer.ATTACH, record)
     return decide_unsealed(record, request, now, lease)
+
+
+def decide_unknown(request: Request, now: float, lease: float) -> Decision:
+    """Decide about an operation of which there is no record, or no more."""
+    admitted = admit(request, now, lease)
+    may_run = request.policy.idempotent or request.is_transactional
+    if may_run or not request.has_run:
+        return Decision(Answer.RUN, admitted)
+    ended = end_without_outcome(admitted, Ending.DELETED, now)
+    return Decision(Answer.REFUSE_INDETERMINATE, ended)
 
 
 def decide_unsealed(
@@ -159,7 +179,7 @@ def decide_unsealed(
     was_attached = record.owner == request.attached_to
     if was_attached and record.ending == Ending.CANCELLED:
         return Decision(refusal_after_cancel(record), record)
-    if record.idempotent or record.is_transactional:  # nothing of the latter was kept
+    if record.idempotent or record.has_no_effect_unsealed:
         return Decision(Answer.RUN, admit_again(record, request, now, lease))
     is_recoverable = record.state is OperationState.INDETERMINATE
     if not is_recoverable or not request.can_recover:
@@ -173,7 +193,8 @@ def decide_unsealed(
 
 def refusal_after_cancel(record: OperationRecord) -> Answer:
     """Return what the owner and those attached to it are told."""
-    if record.state is OperationState.INDETERMINATE:
+    may_have_happened = not record.has_no_effect_unsealed
+    if record.state is OperationState.INDETERMINATE and may_have_happened:
         return Answer.REFUSE_INDETERMINATE
     return Answer.REFUSE_CANCELLED
 
@@ -192,7 +213,7 @@ def admit(request: Request, now: float, lease: float) -> OperationRecord:
         seal=policy.seal,
         keep=policy.keep,
         has_streams=request.has_streams,
-        is_transactional=request.is_transactional,
+        has_no_effect_unsealed=request.is_transactional,
         state=OperationState.LIVE,
         owner=request.owner,
         lease=now + lease,
@@ -214,7 +235,7 @@ def admit_again(
         owner=request.owner,
         lease=now + lease,
         executions=record.executions + 1,
-        is_transactional=request.is_transactional,
+        has_no_effect_unsealed=request.is_transactional,
         ending=None,
         expires_at=None,
     )
@@ -252,6 +273,11 @@ def seal(
         return record if record.outcome == outcome else None
     if record.state not in (OperationState.LIVE, OperationState.INDETERMINATE):
         return None
+    return with_outcome(record, outcome, now)
+
+
+def with_outcome(record: OperationRecord, outcome: str, now: float) -> OperationRecord:
+    """Return the record of an operation that is sealed at *now*."""
     return record._replace(
         state=OperationState.SEALED,
         outcome=outcome,
@@ -269,15 +295,15 @@ def release(
     is_live = record is not None and record.state is OperationState.LIVE
     if record is None or not is_live or record.owner != owner:
         return None
-    if ending is Ending.COMMITTED:
-        record = record._replace(is_transactional=False)
+    if ending is Ending.TRANSACTION_ENDED:
+        record = record._replace(has_no_effect_unsealed=False)
     ended = end_without_outcome(record, ending, now)
     if ending is not Ending.WITHDRAWN:
         return ended
     # Nothing has happened, whatever the policy, so it may run again.
     return ended._replace(
         state=OperationState.RELEASED,
-        is_transactional=True,
+        has_no_effect_unsealed=True,
         executions=record.executions - 1,
     )
 
@@ -311,7 +337,8 @@ def beat(
     if record is None or record.owner != owner:
         return None
     expected = OperationState.INDETERMINATE if is_recovery else OperationState.LIVE
-    if record.state is not expected:
+    was_stopped = is_recovery and record.lease == 0.0
+    if record.state is not expected or was_stopped:
         return None
     return record._replace(lease=now + lease)
 
@@ -328,12 +355,11 @@ def present_state(record: OperationRecord, now: float) -> OperationRecord:
     return end_lease(record, now)
 
 
-def has_found_dead_owner(
-    before: OperationRecord | None, after: OperationRecord
-) -> bool:
-    """Tell whether a decision has ended an operation whose lease ran out."""
-    was_live = before is not None and before.state is OperationState.LIVE
-    return was_live and after.ending == Ending.LOST
+def has_lost_owner(before: OperationRecord | None, after: OperationRecord) -> bool:
+    """Tell whether a decision has ended an operation that its owner could not end."""
+    if before is None:
+        return after.ending == Ending.DELETED
+    return before.state is OperationState.LIVE and after.ending == Ending.LOST
 
 
 def is_expired(record: OperationRecord, now: float) -> bool:
@@ -347,4 +373,6 @@ def is_forgotten(record: OperationRecord, now: float) -> bool:
     """Tell whether even the tombstone of an expired operation is gone."""
     if record.expires_at is None:
         return False
+    if record.state is OperationState.EXPIRED:
+        return record.expires_at <= now
     return record.expires_at + record.keep * TOMBSTONES <= now

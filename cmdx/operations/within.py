@@ -137,6 +137,8 @@ class Transaction:
         self.given = given
         self.store = store
         self.connection: UserConnection
+        self.is_open = False
+        """Whether it was begun, and neither committed nor rolled back by the ledger."""
         self.was_ended = False
         """Whether ``work`` has ended the transaction, which is not its to end."""
 
@@ -154,6 +156,14 @@ class Transaction:
     def release_claim(self) -> None:
         """Let other operations use the connection."""
         claimed.pop(id(self.given), None)
+
+    async def give_back(self) -> None:
+        """Give the connection back; an interrupt may have left the transaction open."""
+        try:
+            if self.is_open:
+                await self.roll_back()
+        finally:
+            self.release_claim()
 
     async def check_connection(self) -> None:
         """Refuse a connection that cannot be used, or not with the store."""
@@ -184,8 +194,10 @@ class Transaction:
         """Return the isolation level of PostgreSQL; None for SQLite, which has one."""
         if self.connection.dialect == "sqlite":
             return None
-        rows = await self.connection.execute("show transaction_isolation")
-        await self.roll_back()  # psycopg has begun a transaction
+        try:
+            rows = await self.connection.execute("show transaction_isolation")
+        finally:
+            await self.roll_back()  # psycopg has begun a transaction
         return str(rows[0][0])
 
     @property
@@ -194,17 +206,19 @@ class Transaction:
         return self.connection.dialect == "sqlite"
 
     async def begin(self, *, awaits: bool) -> None:
-        """Begin; nothing has happened if this raises."""
+        """Begin; nothing has happened, and nothing is open, if this raises."""
+        if not self.connection.is_idle():
+            raise not_begun("somebody else has begun one on this connection")
+        self.is_open = True
         try:
-            if not self.connection.is_idle():
-                raise RuntimeError("somebody else has begun one on this connection")  # noqa: TRY301
             await self.connection.begin(awaits=awaits)
             await self.connection.execute(f"savepoint {OPERATION}")
         except Exception as error:  # of any driver
-            raise StoreUnavailable(
-                f"a transaction could not begin: {error_line(error)}",
-                "Try again when the database can be written",
-            ) from error
+            await self.roll_back()
+            raise not_begun(error_line(error)) from error
+        except BaseException:
+            await self.roll_back()
+            raise
 
     async def run(self, task: Task[Any], mode: Mode, owned_run: OwnedRun) -> Any:
         """Run *task* in the transaction; roll back if it fails or is interrupted."""
@@ -323,13 +337,29 @@ class Transaction:
 
     async def roll_back(self) -> None:
         """Leave nothing of a transaction that was not committed."""
-        if self.is_over():
-            return
         try:
-            await self.connection.execute("rollback")
+            if not self.is_over():
+                await self.connection.execute("rollback")
         except Exception:  # of any driver
             if not self.connection.is_lost():
                 raise
+        self.is_open = False
+
+
+def not_begun(why: str | None) -> StoreUnavailable:
+    """Say that there is no transaction to run in."""
+    return StoreUnavailable(
+        f"a transaction could not begin: {why}",
+        "Try again when the database can be written",
+    )
+
+
+def is_file_held(store: Store) -> bool:
+    """Tell whether an operation of this process keeps others from writing to a file."""
+    return any(
+        transaction.store is store and transaction.is_open
+        for transaction in [*claimed.values()]
+    )
 
 
 def is_without_savepoint(error: Exception) -> bool:

@@ -68,6 +68,8 @@ class RulePlan:
         self.once = rule.nested == "once"
         self.guided = rule.guided
         self.is_bounded = rule.guided or rule.budget is not None
+        self.max_attempts = rule.max_attempts
+        self.longest_wait = rule.longest_wait or rule.max_delay
         self.gate = compile_retry_gate(where, cls, rule.if_, rule.unless)
         self.jitter = compile_jitter(f"{where}: jitter", cls, rule.jitter)
 
@@ -82,6 +84,8 @@ class RulePlan:
         if self.lists_unretryable and not is_retryable_at_all(error):
             return Stop.NOT_LISTED, 0.0, None
         if count >= self.limit or (self.once and outer_policy_retries(task._cmdx_)):
+            return Stop.EXHAUSTED, 0.0, None
+        if self.max_attempts is not None and task.attempt + 1 >= self.max_attempts:
             return Stop.EXHAUSTED, 0.0, None
         if self.gate is not None and not self.gate(task, error, count):
             return Stop.GATE, 0.0, None
@@ -130,7 +134,7 @@ class RulePlan:
         if not guidance.permits(attempts):
             return math.inf
         asked = guidance.pause_before(attempts)
-        longest = LONGEST_WAIT if self.max_delay is None else self.max_delay
+        longest = LONGEST_WAIT if self.longest_wait is None else self.longest_wait
         if asked > longest or (asked > 0 and not deadlines.allows(asked)):
             return math.inf
         return max(pause, asked)

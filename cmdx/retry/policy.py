@@ -57,6 +57,11 @@ class RetryRule:
     budget: RetryBudget | None = None
     guided: bool = False
     nested: Literal["once"] | None = None
+    # Only the rule that a queue adds has these.
+    max_attempts: int | None = None
+    """The most calls of ``work``, by whatever rule."""
+    longest_wait: float | None = None
+    """The longest wait that guidance may ask for, whatever *max_delay* is."""
 
     def extend(self, declaration: RetryDeclaration) -> RetryRule:
         """Return this rule with what *declaration* adds and changes."""
@@ -134,7 +139,7 @@ class RetryKeywords(TypedDict, total=False):
 OPTIONS = tuple(
     field.name
     for field in attrs.fields(RetryRule)
-    if field.name not in ("name", "exceptions")
+    if field.name not in ("name", "exceptions", "max_attempts", "longest_wait")
 )
 
 

@@ -31,7 +31,7 @@ class DeadlineExceeded(TimeoutError):  # noqa: N818 -- as others call it
 
 class TimeLimit:
     """
-    The time that a block or a run has, or what an outer limit leaves if that is less.
+    The time that a block or a run has; an outer limit that is earlier counts.
 
     It holds until the block or run has ended. Tasks that were started inside and are
     still running then have the outer limit.
@@ -41,8 +41,7 @@ class TimeLimit:
 
     def __init__(self, moment: float) -> None:
         self.outer = current.get()
-        outer = current_moment()
-        self.moment = moment if outer is None else min(moment, outer)
+        self.moment = moment
         self.holds = True
 
 
@@ -51,10 +50,12 @@ current: ContextVar[TimeLimit | None] = ContextVar("cmdx.deadline", default=None
 
 def current_moment() -> float | None:
     """Return the moment of the clock by which all must be done, or None."""
-    limit = current.get()
-    while limit is not None and not limit.holds:
+    limit, earliest = current.get(), None
+    while limit is not None:
+        if limit.holds and (earliest is None or limit.moment < earliest):
+            earliest = limit.moment
         limit = limit.outer
-    return None if limit is None else limit.moment
+    return earliest
 
 
 @contextmanager

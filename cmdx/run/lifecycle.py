@@ -87,7 +87,8 @@ async def lifecycle(task: Invocation, run: Run) -> Result[Any]:
         if plan.is_bare and not (task_started.receivers or run.has_notes):
             await run_attempts(task, run)  # there is nothing but ``work``
         elif plan.middlewares or plan.correlation_id:
-            if plan.correlation_id and run.parent is None and run.earlier is None:
+            has_id = run.earlier is not None or run.chain is not None
+            if plan.correlation_id and not has_id:
                 set_correlation_id(task, run, plan.correlation_id)
             async with Wrappers(task, plan.middlewares, Result.of):
                 await run_inside_middlewares(task, run)

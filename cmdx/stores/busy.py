@@ -10,7 +10,7 @@ from typing import Any
 
 from cmdx import clock
 
-FIRST_PAUSE, LONGEST_PAUSE = 0.0005, 0.010
+FIRST_PAUSE, LONGEST_PAUSE = 0.000_05, 0.010
 """Seconds between two tries: they grow from the first to the longest."""
 
 

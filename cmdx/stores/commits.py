@@ -16,10 +16,10 @@ caller with such a unit leads others of its kind only, and a leader that has to 
 runs them meanwhile (``_serve_readers``).
 
 A leader may be interrupted at any instruction, by a signal for example. Callers leave
-the queue only when they are done, so nothing has to be put back. Whether the commit
-happened is known from ``_evidence``, and the next leader finishes what this one could
-not. A caller that waits checks every ``LEADER_CHECK_AFTER`` seconds whether anybody
-leads, and else leads.
+the queue only when they are done, or gone, so nothing has to be put back. Whether the
+commit happened is known from ``_evidence``, and the next leader finishes what this one
+could not. A caller that waits checks every ``LEADER_CHECK_AFTER`` seconds whether
+anybody leads, and else leads.
 """
 
 from __future__ import annotations
@@ -338,11 +338,11 @@ class Commits(Watch, Database):
         readers = self._waiting_callers(only_readers=True)
         if not readers:
             return
-        waiting = self._group
+        group_of_leader = self._group
         self._commit_callers(readers)
         self._evidence.clear()
         self._has_begun = False
-        self._group = waiting
+        self._group = group_of_leader
         wake_callers(readers)
 
     def _handle_failure(
@@ -361,7 +361,7 @@ class Commits(Watch, Database):
             callers[0].fail(explained)
 
     def _finish_group(self) -> None:
-        """Have the units be done if they were committed, and else leave nothing."""
+        """Mark the units as done if they were committed; otherwise roll back."""
         outcome = self._outcome(self._evidence)
         if outcome:
             self._note_commit()

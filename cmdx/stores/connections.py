@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import sys
 from functools import lru_cache
+from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from cmdx.clock import Clock
@@ -179,7 +180,51 @@ def psycopg_query(sql: str) -> str:
 def is_async_connection(connection: object) -> bool:
     """Tell whether what a connection returns has to be awaited."""
     found = known_connection(connection)
-    return found is not None and found.is_async
+    if found is not None:
+        return found.is_async
+    return "sqlalchemy.ext.asyncio" in packages_of(connection, 3)
+
+
+def packages_of(given: object, depth: int) -> set[str]:
+    """Return where the class of an object and its ancestors come from."""
+    modules = (base.__module__.split(".") for base in type(given).__mro__)
+    return {".".join(module[:depth]) for module in modules}
+
+
+async def unwrapped_connection(given: Any) -> Any:
+    """
+    Return the connection of the driver behind what a framework has around it.
+
+    Known are ``Connection``, ``Session`` and ``scoped_session`` of SQLAlchemy with
+    their asynchronous forms, and connections of Django; anything else is returned as it
+    is.
+    """
+    packages = packages_of(given, 1)
+    if "sqlalchemy" in packages:
+        return await sqlalchemy_connection(given)
+    if "django" in packages and hasattr(given, "ensure_connection"):
+        given.ensure_connection()
+        return given.connection
+    return given
+
+
+async def sqlalchemy_connection(given: Any) -> Any:
+    """Return the connection of the driver that SQLAlchemy uses, in a transaction."""
+    if callable(getattr(type(given), "connection", None)):  # a session
+        given = given.connection()
+        if isawaitable(given):
+            given = await given
+    if not hasattr(given, "in_transaction"):
+        return given  # an engine, for example
+    is_begun = given.in_transaction()
+    # SQLAlchemy does not see what we do, and would have nothing to commit.
+    if hasattr(given, "get_raw_connection"):
+        if not is_begun:
+            await given.begin()
+        return (await given.get_raw_connection()).driver_connection
+    if not is_begun:
+        given.begin()
+    return given.connection.driver_connection
 
 
 async def user_connection(connection: object, store: Store) -> UserConnection:

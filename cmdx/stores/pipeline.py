@@ -86,6 +86,12 @@ class PostgresStatements(Statements):
             self.catch_up()
         return []
 
+    def change(self, sql: str, /, **values: Value) -> int:
+        """Run one statement that changes rows, and return how many it has changed."""
+        self._send(postgres_query(sql), values)
+        self.catch_up()
+        return self._answer(self._sent - 1).command_tuples or 0
+
     def executemany(self, sql: str, rows: Iterable[Mapping[str, Value]], /) -> None:
         """Run one statement with the values of each of *rows*."""
         for row in rows:

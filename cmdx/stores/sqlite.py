@@ -7,7 +7,7 @@ SQLite: a file, or memory.
 - A transaction begins as a writing one, so it never fails half-way because another
   process writes. One that only reads does not wait for those that write.
 - Commits of others are noticed by ``pragma data_version`` on a second connection,
-  every 2 ms after somebody committed and every 20 ms after a quiet second.
+  every 2 ms after another process committed and every 20 ms after a quiet second.
 - No connection to a file is open during a fork. SQLite remembers per process which
   locks it has on a file, and a child inherits that memory, but not the locks.
 """
@@ -19,7 +19,7 @@ import sqlite3
 from contextlib import suppress
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from cmdx import clock
 from cmdx.stores import schema
@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from cmdx.stores.statements import Row, Value
+
+A = TypeVar("A")
+T = TypeVar("T")
 
 OLDEST_SQLITE = (3, 34, 0)
 """The oldest version of SQLite that will do."""
@@ -48,6 +51,10 @@ SMALL_LOG, LARGE_LOG = 4 << 20, 64 << 20
 
 LOG_CHECK_EVERY = 32
 """How many groups are committed between two checks of the size of the log."""
+
+REPAIR_RUNS, REPAIR_PAUSE = 100, 0.02
+"""How often a unit that only reads is run, and the seconds in between, while another
+process repairs the log after a crash."""
 
 COMMIT = ("commit",)
 
@@ -68,6 +75,10 @@ class SqliteStatements(Statements):
     def execute(self, sql: str, /, **values: Value) -> list[Row]:
         """Run one statement and return all its rows."""
         return self._cursor.execute(sqlite_query(sql), values).fetchall()
+
+    def change(self, sql: str, /, **values: Value) -> int:
+        """Run one statement that changes rows, and return how many it has changed."""
+        return self._cursor.execute(sqlite_query(sql), values).rowcount
 
     def executemany(self, sql: str, rows: Iterable[Mapping[str, Value]], /) -> None:
         """Run one statement with the values of each of *rows*."""
@@ -119,6 +130,8 @@ class SqliteStore(Store):
         self._watch_lock = Lock()
         self._seen = 0
         self._seen_at = 0.0
+        self._seen_own = 0
+        """How many commits of this store there were at the last check."""
         self._open()
 
     def version(self) -> int:
@@ -156,7 +169,8 @@ class SqliteStore(Store):
 
     def _migrate(self) -> None:
         """Bring the tables into their present form; one of several processes does."""
-        state = schema.read_state(self._statements)
+        # The first that reads after a crash repairs the log, and others wait for it.
+        state = run_patiently(schema.read_state, self._statements)
         schema.require_known(state, self.name)
         self.id = state.store
         if state.is_current:
@@ -211,7 +225,9 @@ class SqliteStore(Store):
             try:
                 self._execute("begin immediate")
             except sqlite3.OperationalError:
-                run_patiently(self._execute, "begin immediate", self._serve_readers)
+                run_patiently(
+                    self._execute, "begin immediate", meanwhile=self._serve_readers
+                )
         self._changes = connection.total_changes
         return self._statements
 
@@ -249,6 +265,13 @@ class SqliteStore(Store):
 
     def _affects_only_writers(self, error: BaseException) -> bool:
         return isinstance(error, sqlite3.OperationalError) and is_busy(error)
+
+    def _most_runs(self, error: BaseException) -> int:
+        """Return how often a unit may be run in all: more often if the log is busy."""
+        if not isinstance(error, sqlite3.OperationalError) or not is_busy(error):
+            return 1
+        REAL_CLOCK.sleep(REPAIR_PAUSE)
+        return REPAIR_RUNS
 
     # -- the write-ahead log ------------------------------------------------------
 
@@ -291,7 +314,9 @@ class SqliteStore(Store):
         if version == self._seen:
             return False
         self._seen = version
-        self._seen_at = REAL_CLOCK.monotonic()
+        own, self._seen_own = self._written - self._seen_own, self._written
+        if not own:  # of others, who may go on
+            self._seen_at = REAL_CLOCK.monotonic()
         return True
 
 
@@ -334,15 +359,16 @@ def start_log(connection: sqlite3.Connection, name: str) -> None:
 
 
 def run_patiently(
-    execute: Callable[[str], sqlite3.Cursor],
-    sql: str,
+    call: Callable[[A], T],
+    argument: A,
+    *,
     meanwhile: Callable[[], None] | None = None,
-) -> sqlite3.Cursor:
-    """Run a statement, again while another connection has a lock on the file."""
+) -> T:
+    """Read or write, again while another connection has a lock on the file."""
     wait = BusyWait(LOCK_TIMEOUT)
     while True:
         try:
-            return execute(sql)
+            return call(argument)
         except sqlite3.OperationalError as error:
             pause = wait.pause_after(error)
         if meanwhile is not None:

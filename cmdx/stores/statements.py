@@ -55,6 +55,16 @@ class Statements(ABC):
         """
 
     @abstractmethod
+    def change(self, sql: str, /, **values: Value) -> int:
+        """
+        Run one statement that changes rows, and return how many it has changed.
+
+        Args:
+            sql: The statement, with ``:name`` for each value.
+            values: The values by name.
+        """
+
+    @abstractmethod
     def executemany(self, sql: str, rows: Iterable[Mapping[str, Value]], /) -> None:
         """
         Run one statement with the values of each of *rows*.

@@ -14,7 +14,7 @@ between ``version()`` and ``wait()`` is not missed.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from cmdx import clock
@@ -22,7 +22,7 @@ from cmdx.stores.background import Background, new_wakeup, wake
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 RECHECK_EVERY = 1.0
 """Seconds after which a caller that waits checks the version without being woken."""
@@ -83,6 +83,21 @@ class Watch(ABC):
             return True
         finally:
             self._remove_waiter(wake_caller)
+
+    @contextmanager
+    def watching(self, call: Callable[[], object]) -> Iterator[None]:
+        """
+        Have *call* be called whenever anybody may have committed, in a block.
+
+        Args:
+            call: A function that returns at once; other threads call it.
+        """
+        try:
+            self._waiters.append(call)
+            self._start_watching()
+            yield
+        finally:
+            self._remove_waiter(call)
 
     async def await_commit(
         self,

@@ -12,6 +12,7 @@ adds the coercion of one annotation to them.
 from __future__ import annotations
 
 import json
+import math
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -100,11 +101,11 @@ def too_deep() -> Invalid:
 
 
 def _is_plain(value: Any) -> bool:
-    """Tell whether *value* is text, a truth value or a whole number of usual size."""
+    """Tell whether *value* is text, a truth value or a number of usual size."""
     kind = type(value)
-    return kind in (str, bool) or (
-        kind is int and -INTEGER_LIMIT < value < INTEGER_LIMIT
-    )
+    if kind is int:
+        return bool(-INTEGER_LIMIT < value < INTEGER_LIMIT)
+    return kind in (str, bool) or (kind is float and math.isfinite(value))
 
 
 def _steps_to_difference(before: Any, after: Any) -> list[str]:

@@ -403,9 +403,11 @@ def canonical_text(stored: Any) -> str:
 def _in_order(stored: Any) -> Any:
     """Return *stored* with the pairs of tagged mappings in order."""
     if isinstance(stored, list):
-        return [_in_order(item) for item in stored]
+        return list(map(_in_order, stored))
     if not isinstance(stored, dict):
         return stored
     if stored.get(TAG) == "dict":
         return {TAG: "dict", "value": sorted(map(canonical_text, stored["value"]))}
+    if not any(isinstance(item, list | dict) for item in stored.values()):
+        return stored
     return {key: _in_order(item) for key, item in stored.items()}

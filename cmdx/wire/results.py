@@ -62,6 +62,9 @@ if TYPE_CHECKING:
 
 __all__ = ["dump_result", "load_result"]
 
+STATUSES = {status.value: status for status in Status}
+"""Faster than ``Status(value)``."""
+
 STRICT_JSON = json.JSONEncoder(allow_nan=False)
 """Writes what every reader of JSON can read."""
 
@@ -338,7 +341,7 @@ def outcome_from(stored: StoredOutcome) -> Outcome:
     """Return the outcome behind JSON."""
     metadata = MappingProxyType(stored.get("metadata", {}))
     cause = error_from(stored["cause"]) if "cause" in stored else None
-    return Outcome(Status(stored["status"]), stored.get("reason"), metadata, cause)
+    return Outcome(STATUSES[stored["status"]], stored.get("reason"), metadata, cause)
 
 
 def problems_from(stored: Sequence[tuple[str, str, str | None]]) -> FrozenErrors:
@@ -365,7 +368,7 @@ def guidance_from(stored: StoredGuidance) -> Guidance:
 FACT_READERS: dict[str, Callable[[Any], Any]] = {
     "replaced": outcome_from,
     "attempts": lambda attempts: [tuple(attempt_from(data)) for data in attempts],
-    "stopped": Stop,
+    "stopped": {stop.value: stop for stop in Stop}.__getitem__,
     "halted_at": lambda place: (place["file"], place["line"]),
     "errors": problems_from,
     "rollback_error": error_from,

@@ -15,13 +15,14 @@ import sys
 
 import core
 import inputs
+import jobs
 import operations
 import workflows
 from measuring import measure_again, table
 
 ROUNDS = 300
 
-ROWS = [*core.ROWS, *inputs.ROWS, *workflows.ROWS, *operations.ROWS]
+ROWS = [*core.ROWS, *inputs.ROWS, *workflows.ROWS, *operations.ROWS, *jobs.ROWS]
 
 
 def main(arguments=None):

@@ -96,5 +96,5 @@ class StorePoints:
 
     def __call__(self, point):
         if point == "before begin":
-            self.current = next(self.transactions)
+            self.current = next(self.transactions, "eviction")
         self.at(STORE_POINTS[point].format(self.current))

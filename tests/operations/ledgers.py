@@ -177,22 +177,33 @@ def fail_from_now_on(store, count=None, error=None):
     store.at = fail
 
 
+def after_admission(store, do):
+    """Call *do* when the next transaction that changes something is committed."""
+    written = store._written
+
+    def act(point):
+        if point == "after commit" and store._written != written:
+            come_back(store)
+            do()
+
+    store.at = act
+
+
 class Died(BaseException):
     """The process is gone, and does nothing any more."""
 
 
-def die_after_commit(store):
-    """Have the process die when the next transaction is committed."""
+def die_after_admission(store):
+    """Have the process die when the next transaction that changes something is over."""
 
-    def die(point):
-        if point == "after commit":
-            store.at = die_again
-            raise Died
+    def die():
+        store.at = die_again
+        raise Died
 
     def die_again(_point):
         raise Died
 
-    store.at = die
+    after_admission(store, die)
 
 
 def come_back(store):

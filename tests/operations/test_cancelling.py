@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator  # noqa: TC003 -- the task resolves it
 
 import pytest
 from ledgers import (
@@ -11,8 +12,8 @@ from ledgers import (
     QuietKeeper,
     SteppedStore,
     Stop,
+    after_admission,
     beat,
-    come_back,
     edit_row,
     in_thread,
     on_each_store,
@@ -28,9 +29,11 @@ from cmdx.operations import (
     OperationCancelled,
     OperationState,
     operation,
+    operation_admitted,
     operation_indeterminate,
     operation_released,
 )
+from cmdx.operations.leases import MOST_CANCELLED
 from cmdx.telemetry import task_cancelled, task_executed
 
 LIVE, RELEASED, SEALED, INDETERMINATE, EXPIRED = OperationState
@@ -304,6 +307,76 @@ def test_a_cancel_sends_the_signal_of_a_release_once(session):
     assert sent == [1]
 
 
+# -- cancelled before work is called ---------------------------------------------------
+
+
+def charge_that_notes(runs):
+    class Charge(Task[int], name="operations.charge"):
+        def work(self):
+            runs.append(1)
+            return 7
+
+    return Charge
+
+
+@on_each_store
+def test_r_001_30_a_cancel_right_after_the_admission_keeps_work_from_being_called(
+    session, store, call
+):
+    """Nobody in this process knows the run yet."""
+    runs, answers = [], []
+    after_admission(store, lambda: answers.append(session.cancel("a")))
+    result = call(session, charge_that_notes(runs)(), id="a")
+    assert answers == [True]
+    assert isinstance(result.cause, OperationCancelled)
+    assert runs == []
+    assert session.get("a").state is RELEASED
+
+
+def test_r_001_30_a_cancel_right_before_work_keeps_it_from_being_called(session, call):
+    runs, answers = [], []
+
+    def cancel(*_, **__):
+        answers.append(session.cancel("a"))
+
+    with operation_admitted.connected_to(cancel):
+        result = call(session, charge_that_notes(runs)(), id="a")
+    assert answers == [True]
+    assert isinstance(result.cause, OperationCancelled)
+    assert runs == []
+
+
+def test_a_process_remembers_so_many_cancelled_operations_at_most():
+    keeper = QuietKeeper()
+    for number in range(2 * MOST_CANCELLED):
+        keeper.cancel(f"owner {number}")
+    assert len(keeper._cancelled) == MOST_CANCELLED
+
+
+def test_what_was_cancelled_may_still_be_recovered(session):
+    """The one who asks has the token of the owner, which was cancelled."""
+
+    class Charge(Task[int], name="operations.charge"):
+        lines: Iterator[str]
+
+        async def work(self):
+            begun.set()
+            await asyncio.Event().wait()
+
+        def recover(self):
+            return 7
+
+    async def main():
+        owner = asyncio.create_task(session.arun(Charge(lines=iter("ab")), id="a"))
+        await begun.wait()
+        assert await session.acancel("a")
+        await owner
+        return await session.arun(Charge(lines=iter("ab")), id="a")
+
+    begun = asyncio.Event()
+    assert run_async(main()).value_or(None) == 7
+
+
 # -- cancelled elsewhere ---------------------------------------------------------------
 
 
@@ -406,12 +479,10 @@ def test_an_interrupt_before_work_was_called_takes_the_admission_back(
         def work(self):
             return 7
 
-    def interrupt(point):
-        if point == "after commit":
-            come_back(store)
-            raise KeyboardInterrupt
+    def interrupt():
+        raise KeyboardInterrupt
 
-    store.at = interrupt
+    after_admission(store, interrupt)
     with pytest.raises(KeyboardInterrupt):
         session.run(Charge(), id="a")
     found = session.get("a")

@@ -20,7 +20,7 @@ from ledgers import (
     admitted,
     beat,
     come_back,
-    die_after_commit,
+    die_after_admission,
     edit_row,
     fail_from_now_on,
     in_thread,
@@ -232,8 +232,7 @@ def test_an_error_that_nobody_expects_does_not_keep_others_waiting(session, stor
     keeper = session.ledger.lease_keeper = QuietKeeper()
     with running(lambda: session.run(Charge(), id="a"), stop):
         (run,) = keeper._runs.values()
-        late = OwnedRun(store, admitted("b"), 2 * LEASE)
-        keeper.keep_trying(late, lambda _statements: done.append("b"))
+        keeper.keep_trying(store, lambda _statements: done.append("b"), 2 * LEASE)
         store.at = fail
         beat(session.ledger)
         assert done == ["b"]
@@ -299,6 +298,62 @@ def test_an_execution_that_comes_while_the_keeper_falls_asleep_is_heard(session)
         assert keeper._wakes_at < clock.Clock.monotonic() + LEASE
 
 
+# -- interrupts ------------------------------------------------------------------------
+
+
+def interrupted_once(name):
+    """Return a keeper whose method is interrupted when it is called first."""
+
+    def interrupt(keeper, *arguments):
+        if not keeper.interrupts:
+            keeper.interrupts.append(name)
+            raise KeyboardInterrupt
+        getattr(QuietKeeper, name)(keeper, *arguments)
+
+    keeper = type("Interrupted", (QuietKeeper,), {name: interrupt})()
+    keeper.interrupts = []
+    return keeper
+
+
+@on_each_store
+@pytest.mark.parametrize("persist", [False, True])
+def test_an_interrupt_while_a_lease_begins_to_be_kept_takes_the_admission_back(
+    session, persist
+):
+    @operation(persist=persist)
+    class Charge(Task[int], name="operations.charge"):
+        def work(self):
+            return 7
+
+    keeper = session.ledger.lease_keeper = interrupted_once("_wake_thread")
+    with pytest.raises(KeyboardInterrupt):
+        session.run(Charge(), id="a")
+    assert keeper._runs == {}
+    found = session.get("a")
+    assert (found.state, found.executions) == (RELEASED, 0)
+    assert session.run(Charge(), id="a", wait=0).value == 7
+
+
+@on_each_store
+def test_a_run_that_an_interrupt_left_behind_is_dropped_by_the_next_beat(session):
+    keeper = session.ledger.lease_keeper = interrupted_once("remove")
+    with pytest.raises(KeyboardInterrupt):
+        session.run(Other(), id="a")
+    assert session.get("a").state is SEALED
+    assert keeper._runs
+    beat(session.ledger)
+    assert keeper._runs == {}
+
+
+def test_a_recovery_that_ends_leaves_the_next_one_alone(store):
+    keeper, record = QuietKeeper(), admitted("a")
+    first, second = (OwnedRun(store, record, LEASE, is_recovery=True) for _ in range(2))
+    for run in (first, second):
+        keeper.add(run)
+    keeper.remove(first)
+    assert [*keeper._runs.values()] == [second]
+
+
 # -- an owner that was not heard of ----------------------------------------------------
 
 
@@ -326,7 +381,7 @@ def admit_and_die(session, task):
     """Admit an operation as a process does that dies before its work begins."""
 
     store = session.ledger.store
-    die_after_commit(store)
+    die_after_admission(store)
     try:
         session.run(task, id="a")
     except Died:

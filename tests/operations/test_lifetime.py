@@ -2,8 +2,23 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
-from ledgers import LEASE, Stop, beat, edit_row, on_each_store, row_of, running
+from ledgers import (
+    LEASE,
+    PATIENCE,
+    Stop,
+    admitted,
+    beat,
+    edit_row,
+    in_thread,
+    on_each_store,
+    other_connection,
+    row_of,
+    running,
+    wait_until,
+)
 
 from cmdx import Task, is_retryable
 from cmdx.operations import (
@@ -11,8 +26,11 @@ from cmdx.operations import (
     OperationConflict,
     OperationExpired,
     OperationState,
+    lifecycle,
     operation,
 )
+from cmdx.operations.records import INSERT, MOST_EVICTED, columns_of, update_record
+from cmdx.stores import StoreUnavailable
 
 LIVE, RELEASED, SEALED, INDETERMINATE, EXPIRED = OperationState
 
@@ -190,6 +208,85 @@ def test_every_ledger_evicts_for_all_sessions(session, store, instant):
     instant.advance(KEEP + 1)
     Ledger(store).session("another").run(Other())
     assert row_of(store, "a") == "expired"
+
+
+# -- evictions concern nobody else -----------------------------------------------------
+
+
+@pytest.mark.parametrize("store", ["postgresql"], indirect=True)
+@pytest.mark.parametrize("state", ["sealed", "expired"])
+def test_an_eviction_leaves_out_what_others_have_locked(session, store, state):
+    for key in ("a", "b"):
+        session.run(Charge(), id=key)
+        edit_row(store, key, state=state, expires_at=store.now() - 1)
+    with other_connection(store) as other:
+        other.execute("select 1 from cmdx_operation where id = 'a' for update")
+        assert Ledger(store).session("another").run(Other()).success
+        assert row_of(store, "a") == state
+        assert row_of(store, "b") == ("expired" if state == "sealed" else None)
+
+
+@on_each_store
+def test_an_eviction_that_fails_concerns_no_operation(session, call, monkeypatch):
+    def fail(statements):
+        statements.execute("select * from nowhere")
+
+    monkeypatch.setattr(lifecycle, "evict_records", fail)
+    assert call(session, Charge(), id="a").value == 1
+
+
+@on_each_store
+def test_an_eviction_is_short_and_goes_on_with_the_next_call(session, store):
+    facts = {"state": SEALED, "expires_at": store.now() - 1}
+    ended = [
+        columns_of(admitted(f"old-{number}")._replace(**facts))
+        for number in range(MOST_EVICTED + 10)
+    ]
+    store.transact(lambda statements: statements.executemany(INSERT, ended))
+    counts = []
+    for _ in range(3):
+        session.run(Other())
+        counts.append(count_rows(store, "expired"))
+    assert counts == [MOST_EVICTED, MOST_EVICTED + 10, MOST_EVICTED + 10]
+
+
+def count_rows(store, state):
+    sql = "select count(*) from cmdx_operation where state = :state"
+    return store.transact(lambda rows: rows.execute(sql, state=state))[0][0]
+
+
+@pytest.mark.parametrize("store", ["postgresql"], indirect=True)
+@pytest.mark.parametrize("end", ["commit", "rollback"])
+def test_r_001_9_an_id_whose_tombstone_is_being_deleted_is_admitted_once(
+    session, store, end
+):
+    """Another process evicts it, and commits after this one has seen the tombstone."""
+    session.run(Charge(), id="a")
+    edit_row(store, "a", state="expired", expires_at=0.0)
+    session.ledger._next_eviction = math.inf
+    with other_connection(store) as evictor:
+        evictor.execute("delete from cmdx_operation where id = 'a'")
+        call = in_thread(lambda: session.run(Charge(), id="a"))
+        wait_until(lambda: blocks_others(evictor))
+        getattr(evictor, end)()
+    result = call.result(PATIENCE)
+    assert (result.value, result.operation.executions) == (2, 1)
+    assert row_of(store, "a") == "sealed"
+    assert runs == [7, 7]
+
+
+def blocks_others(connection):
+    (row,) = connection.execute(
+        "select count(*) from pg_stat_activity "
+        "where pg_backend_pid() = any(pg_blocking_pids(pid))"
+    )
+    return row[0] > 0
+
+
+@on_each_store
+def test_a_record_that_is_gone_cannot_be_changed(store):
+    with pytest.raises(StoreUnavailable, match="was deleted meanwhile"):
+        store.transact(lambda statements: update_record(statements, admitted("a")))
 
 
 def test_a_replay_does_not_extend_how_long_it_is_kept(session, store, instant):

@@ -7,7 +7,7 @@ import logging
 from contextlib import ExitStack, contextmanager
 
 import pytest
-from ledgers import Died, die_after_commit, on_each_store, row_of
+from ledgers import Died, die_after_admission, on_each_store, row_of
 
 from cmdx import Task
 from cmdx.operations import (
@@ -193,7 +193,7 @@ def test_an_owner_that_died_is_announced_by_whoever_finds_out(session, instant, 
         def work(self):
             return None
 
-    die_after_commit(store)
+    die_after_admission(store)
     with pytest.raises(Died):
         session.run(Lost(), id="a")
     store.at = lambda _point: None

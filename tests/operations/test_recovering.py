@@ -237,6 +237,23 @@ def test_the_lease_of_one_who_asks_for_long_is_extended(session, store, instant)
     assert len(asked) == 1
 
 
+@on_each_store
+def test_a_beat_that_comes_after_the_end_does_not_keep_the_next_from_asking(
+    session, store
+):
+    seen = []
+
+    def recover(_self):
+        seen.extend(session.ledger.lease_keeper._runs.values())
+
+    charge = charge_that_recovers(recover)
+    leave_indeterminate(session, charge())
+    assert session.run(charge(), id="a").indeterminate
+    session.ledger.lease_keeper._extend(seen, 0.0)  # it was due, and had to wait
+    assert row_of(store, "a", "lease") == 0.0
+    assert "still running" not in session.run(charge(), id="a", wait=0).reason
+
+
 @pytest.mark.parametrize("count", range(12))
 def test_one_who_leaves_before_asking_lets_the_next_ask(count):
     charge = charge_that_recovers(lambda _self: 7)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import math
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from decimal import Decimal
 
@@ -32,11 +34,13 @@ from cmdx.operations import (
     Indeterminate,
     Ledger,
     OperationCancelled,
+    OperationConflict,
+    OperationExpired,
     OperationState,
     operation,
     operation_replayed,
 )
-from cmdx.stores import SqliteStore
+from cmdx.stores import SqliteStore, sqlite
 from cmdx.telemetry import task_executed, task_started
 
 POLICIES = [
@@ -358,3 +362,91 @@ def test_a_replay_does_not_wait_for_a_lock_on_the_row(session, store):
         assert replayed.result(PATIENCE).operation.replayed
         assert session.get("a").state is OperationState.SEALED
         other.rollback()
+
+
+# -- a replay is a read ----------------------------------------------------------------
+
+
+@contextmanager
+def held(store):
+    """Have the only writer of an SQLite file be somebody else during the block."""
+    with other_connection(store) as holder:
+        holder.execute("begin immediate")
+        yield
+        holder.rollback()
+
+
+@pytest.mark.parametrize("store", ["file"], indirect=True)
+@pytest.mark.parametrize("policy", POLICIES, ids=str)
+def test_a_replay_does_not_wait_for_who_writes(session, store, call, policy):
+    @operation(**policy)
+    class Count(Task[int], name="operations.count"):
+        number: int = 7
+
+        def work(self):
+            return self.number
+
+    for _ in range(2):
+        session.run(Count(), id="a")
+    session.ledger.evict_soon()  # who only reads leaves that to others
+    with held(store):
+        result = call(session, Count(), id="a")
+        assert (result.value_or(None), result.operation.replayed) == (7, True)
+        assert isinstance(
+            call(session, Count(number=8), id="a").cause, OperationConflict
+        )
+
+
+@pytest.mark.parametrize("store", ["file"], indirect=True)
+def test_what_is_refused_does_not_wait_for_who_writes(session, store, call):
+    expected = {
+        "released": Indeterminate,
+        "indeterminate": Indeterminate,
+        "expired": OperationExpired,
+    }
+    for state in expected:
+        session.run(Charge(), id=state)
+        edit_row(store, state, state=state, outcome=None)
+        session.run(Charge(), id=state)
+    with held(store):
+        for state, cause in expected.items():
+            assert isinstance(call(session, Charge(), id=state).cause, cause)
+
+
+@pytest.mark.parametrize("store", ["file"], indirect=True)
+def test_who_is_interrupted_while_it_only_reads_writes_nothing(session, store):
+    def interrupt(point):
+        points.append(point)
+        if point == "after commit":
+            raise KeyboardInterrupt
+
+    points = []
+    for _ in range(2):
+        session.run(Charge(), id="a")
+    store.at = interrupt
+    with pytest.raises(KeyboardInterrupt):
+        session.run(Charge(), id="a")
+    assert points.count("before begin") == 1
+
+
+@pytest.mark.parametrize("store", ["file"], indirect=True)
+def test_a_replay_that_had_to_write_is_answered_when_it_cannot(
+    session, store, call, monkeypatch
+):
+    """After an admission, another one is expected; it holds up one replay at most."""
+    monkeypatch.setattr(sqlite, "LOCK_TIMEOUT", 0.05)
+    session.run(Charge(), id="a")
+    with held(store):
+        assert call(session, Charge(), id="a").operation.replayed
+        assert session.ledger.expects_record
+
+
+@pytest.mark.parametrize("store", ["file"], indirect=True)
+@pytest.mark.parametrize("is_new", [False, True])
+def test_what_is_new_is_not_looked_for(session, store, is_new):
+    points = []
+    session.ledger._next_eviction = math.inf
+    session.ledger.expects_record = is_new
+    store.at = points.append
+    session.run(Charge(), id=None if is_new else "a")
+    assert points.count("before begin") == 2  # the admission and the seal

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
+from itertools import product
 
 import pytest
 from ledgers import (
     PATIENCE,
+    QuietKeeper,
     Stop,
+    beat,
+    come_back,
     fail_from_now_on,
     in_thread,
     on_each_server,
@@ -22,6 +27,7 @@ from cmdx import Task, Workflow, on_success, retry_on
 from cmdx.operations import (
     Indeterminate,
     Operation,
+    OperationPolicy,
     OperationState,
     current_operation,
     operation,
@@ -30,6 +36,18 @@ from cmdx.operations import (
     operation_released,
     operation_sealed,
 )
+from cmdx.operations.leases import RETRY_PAUSE
+from cmdx.operations.records import insert_record, peek_record
+from cmdx.operations.table import (
+    Ending,
+    Request,
+    admit,
+    end_lease,
+    release,
+    seal,
+    with_outcome,
+)
+from cmdx.operations.units import changing_unit, sealing_unit
 from cmdx.wire import load_result
 
 RELEASED, SEALED, INDETERMINATE = (
@@ -73,6 +91,7 @@ def test_r_001_17_an_admission_that_persists_is_synced_and_so_is_its_seal(sessio
         asked.append(sync)
         return original(unit, sync=sync, **options)
 
+    session.ledger._next_eviction = math.inf
     original, session.ledger.store.transact = session.ledger.store.transact, transact
     for persist in (True, False):
 
@@ -150,6 +169,28 @@ def test_r_001_18_those_attached_are_told_after_the_seal(session, store):
     sealing.let_go()
     assert owner.result(PATIENCE).value == 7
     assert session.run(Charge(), id="a").value == 7
+
+
+@on_each_store
+@pytest.mark.parametrize("point", ["before begin", "before commit", "after commit"])
+def test_an_outcome_whose_seal_is_interrupted_is_stored_later(session, store, point):
+    def interrupt(reached):
+        if reached == point:
+            come_back(store)
+            raise KeyboardInterrupt
+
+    @operation(persist=True)
+    class Charge(Task[int], name="operations.charge"):
+        def work(self):
+            store.at = interrupt
+            return 7
+
+    session.ledger.lease_keeper = QuietKeeper()
+    with pytest.raises(KeyboardInterrupt):
+        session.run(Charge(), id="a")
+    beat(session.ledger, RETRY_PAUSE)
+    again = session.run(Charge(), id="a", wait=0)
+    assert (again.value_or(None), again.operation.replayed) == (7, True)
 
 
 # -- what is sealed --------------------------------------------------------------------
@@ -311,6 +352,66 @@ def test_r_001_28_nothing_changes_what_is_sealed(session, store, call):
     call(session, Charge(), id="a")
     call(session, Charge(), id="a", wait=0)
     assert (row_of(store, "a", "outcome"), row_of(store, "a", "sealed_at")) == sealed
+
+
+@on_each_store
+def test_a_seal_without_loading_is_what_the_table_says(store):
+    """Compared for every state that a record can be in when its owner seals it."""
+    compared = 0
+    for policy, is_transactional, is_known_live, stored in product(
+        POLICIES, FLAGS, FLAGS, [None, *STORED]
+    ):
+        request = Request(
+            "shop", "a", "t", "m", "f", policy, "me", is_transactional=is_transactional
+        )
+        live = admit(request, 1.0, 30.0)
+        known = live if is_known_live else end_lease(live, 50.0)._replace(lease=80.0)
+        row = None if stored is None else stored(live)
+        expected = after_unit(store, row, changing_unit(("shop", "a"), seal_by_table))
+        assert after_unit(store, row, sealing_unit(known, "{}")) == expected
+        compared += 1
+    assert compared == 4 * 2 * 2 * (1 + len(STORED))
+
+
+POLICIES = [
+    OperationPolicy(persist=persist, idempotent=idempotent)
+    for persist in (False, True)
+    for idempotent in (False, True)
+]
+FLAGS = (False, True)
+STORED = [
+    lambda live: live,
+    lambda live: live._replace(lease=9e9),
+    lambda live: live._replace(owner="another"),
+    lambda live: end_lease(live, 50.0),
+    lambda live: end_lease(live, 50.0)._replace(state=INDETERMINATE, lease=80.0),
+    lambda live: end_lease(live, 50.0)._replace(state=INDETERMINATE, owner="another"),
+    lambda live: release(live, "me", Ending.CANCELLED, 50.0),
+    lambda live: release(live, "me", Ending.WITHDRAWN, 50.0),
+    lambda live: with_outcome(live, "{}", 50.0),
+    lambda live: with_outcome(live, '{"another": 1}', 50.0),
+    lambda live: with_outcome(live, "{}", 50.0)._replace(owner="another"),
+    lambda live: with_outcome(live, "{}", 50.0)._replace(
+        state=OperationState.EXPIRED, outcome=None
+    ),
+]
+
+
+def seal_by_table(stored, now):
+    return seal(stored, "me", "{}", now)
+
+
+def after_unit(store, row, unit):
+    """Return what a unit returns for a row, and the row that it leaves."""
+
+    def run(statements):
+        statements.execute("delete from cmdx_operation")
+        if row is not None:
+            insert_record(statements, row)
+        statements.now = 100.0
+        return unit(statements), peek_record(statements, "shop", "a")
+
+    return store.transact(run)
 
 
 @on_each_store

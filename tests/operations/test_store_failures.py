@@ -12,6 +12,7 @@ from ledgers import (
     Arrivals,
     QuietKeeper,
     Stop,
+    after_admission,
     beat,
     come_back,
     edit_row,
@@ -29,7 +30,8 @@ from cmdx.operations import (
     Ledger,
     OperationState,
     operation,
-    operation_admitted,
+    operation_indeterminate,
+    operation_released,
 )
 from cmdx.operations.leases import RETRY_PAUSE, LeaseKeeper
 from cmdx.stores import SqliteStore, StoreError, StoreUnavailable
@@ -109,12 +111,10 @@ def test_r_001_36_a_caller_that_retries_what_is_retryable_gives_up_on_the_rest(
 def test_an_admission_of_which_nobody_heard_is_admitted_once(session, store, call):
     """The commit happened, and the connection was lost before it was confirmed."""
 
-    def lose_the_answer(point):
-        if point == "after commit":
-            come_back(store)
-            raise CommitUncertain("the connection was lost", "Look")
+    def lose_the_answer():
+        raise CommitUncertain("the connection was lost", "Look")
 
-    store.at = lose_the_answer
+    after_admission(store, lose_the_answer)
     assert call(session, Charge(), id="a").value == 1
     assert session.get("a").executions == len(runs) == 1
 
@@ -124,9 +124,10 @@ def test_an_admission_of_which_nobody_ever_heard_is_taken_back(session, store, c
     """Both commits happened, and no answer came: ``work`` was not called."""
 
     def lose_the_answer(point):
-        if point == "after commit":
+        if point == "after commit" and store._written != written:
             raise CommitUncertain("the connection was lost", "Look")
 
+    written = store._written
     session.ledger.lease_keeper = QuietKeeper()
     store.at = lose_the_answer
     result = call(session, Charge(), id="a")
@@ -308,6 +309,64 @@ def test_any_error_of_the_store_at_the_seal_is_told_as_indeterminate(
     assert call(session, Lose(), id="a").indeterminate
 
 
+@on_each_store
+@pytest.mark.parametrize("failures", [1, None], ids=["once", "for long"])
+@pytest.mark.parametrize("persist", [False, True])
+def test_r_001_13_an_exception_that_cannot_be_stored_is_indeterminate(
+    session, store, call, failures, persist
+):
+    @operation(seal="decided", persist=persist)
+    class Lose(Task[int], name="operations.lose"):
+        def work(self):
+            runs.append(1)
+            fail_from_now_on(store, failures)
+            raise ConnectionError("read timed out")
+
+    session.ledger.lease_keeper = QuietKeeper()
+    result = call(session, Lose(), id="a")
+    assert isinstance(result.cause, Indeterminate)
+    assert result.indeterminate
+    assert not is_retryable(result.cause)
+    assert "read timed out" in result.reason
+    assert "the store is away" in result.reason
+    come_back(store)
+    beat(session.ledger, RETRY_PAUSE)
+    assert row_of(store, "a") == ("indeterminate" if persist else "released")
+    assert row_of(store, "a", "ending") == "raised"
+    assert runs == [1]
+
+
+def test_the_ending_of_an_interrupt_is_stored_as_soon_as_the_store_is_back(
+    session, store
+):
+    class Interrupted(Task[int], name="operations.interrupted"):
+        def work(self):
+            fail_from_now_on(store)
+            raise KeyboardInterrupt
+
+    session.ledger.lease_keeper = QuietKeeper()
+    with pytest.raises(KeyboardInterrupt):
+        session.run(Interrupted(), id="a")
+    come_back(store)
+    beat(session.ledger, RETRY_PAUSE)
+    assert row_of(store, "a", "ending") == "cancelled"
+
+
+def test_what_could_not_be_stored_in_time_is_logged(session, store, caplog):
+    class Lose(Task[int], name="operations.lose"):
+        def work(self):
+            fail_from_now_on(store)
+            return 7
+
+    session.ledger.lease_keeper = QuietKeeper()
+    session.run(Lose(), id="a")
+    beat(session.ledger, RETRY_PAUSE)
+    beat(session.ledger, LEASE + 1)
+    (logged,) = caplog.records
+    assert "could not be stored in time" in logged.getMessage()
+    assert "the store is away" in logged.getMessage()
+
+
 @pytest.mark.parametrize("persist", [False, True])
 def test_an_ending_that_cannot_be_stored_ends_with_the_lease(
     session, store, instant, persist
@@ -441,19 +500,70 @@ def test_a_sealed_row_that_was_deleted_is_a_new_intention(session, store):
     assert session.run(Charge(), id="a").value == 2
 
 
-def test_an_owner_whose_row_was_deleted_tells_no_outcome_of_its_own(session, store):
+@on_each_store
+@pytest.mark.parametrize("persist", [False, True])
+def test_r_001_20_an_owner_whose_row_was_deleted_does_not_run_again(
+    session, store, call, persist
+):
+    """As by somebody who restores a backup while it runs."""
+
+    @operation(persist=persist)
     class Lose(Task[int], name="operations.lose"):
         def work(self):
             runs.append(1)
             if len(runs) == 1:
-                store.transact(lambda rows: rows.execute("delete from cmdx_operation"))
+                delete_rows(store)
             return len(runs)
 
-    admitted = []
-    with operation_admitted.connected_to(lambda *_, **__: admitted.append(1)):
-        result = session.run(Lose(), id="a")
-    assert result.value == len(admitted) == 2  # it is admitted anew
+    signal = operation_indeterminate if persist else operation_released
+    sent = []
+    with signal.connected_to(lambda *_, **__: sent.append(1)):
+        result = call(session, Lose(), id="a")
+    assert result.indeterminate
+    assert "its record was deleted while it ran" in result.reason
+    assert sent == [1]
+    assert call(session, Lose(), id="a").indeterminate  # nor does anybody else run it
+    assert runs == [1]
+
+
+def test_an_owner_whose_row_was_deleted_runs_again_what_is_idempotent(session, store):
+    @operation(idempotent=True)
+    class Lose(Task[int], name="operations.lose"):
+        def work(self):
+            runs.append(1)
+            if len(runs) == 1:
+                delete_rows(store)
+            return len(runs)
+
     assert session.run(Lose(), id="a").value == 2
+    assert session.run(Lose(), id="a").value == 2
+
+
+def test_an_owner_that_lost_its_row_and_the_store_does_not_say_that_it_may_be_retried(
+    session, store, call
+):
+    class Lose(Task[int], name="operations.lose"):
+        def work(self):
+            delete_rows(store)
+            after_one_transaction(store, lambda: fail_from_now_on(store))
+            return 7
+
+    result = call(session, Lose(), id="a")
+    assert isinstance(result.cause, Indeterminate)
+    assert not is_retryable(result.cause)
+    assert "the store is away" in result.reason
+
+
+def delete_rows(store):
+    store.transact(lambda rows: rows.execute("delete from cmdx_operation"))
+
+
+def after_one_transaction(store, do):
+    def act(point):
+        if point == "after commit":
+            do()
+
+    store.at = act
 
 
 def test_a_table_that_is_gone_is_told(session, store, call):

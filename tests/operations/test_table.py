@@ -107,9 +107,9 @@ def test_r_001_22_every_state_answers_as_the_table_says(
             idempotent=idempotent,
             fingerprint="abc" if is_same_payload else "other",
         )
+        standing = standing_state(state, persist, lease_left, kept_left)
         expected = Answer.REFUSE_CONFLICT
-        if is_same_payload or state is None:
-            standing = standing_state(state, persist, lease_left, kept_left)
+        if is_same_payload or standing is None:
             expected = BY_STATE[standing][0 if idempotent else 1]
         found = decide(stored, asked, NOW, LEASE)
         assert (lease_left, kept_left, found.answer) == (
@@ -117,7 +117,7 @@ def test_r_001_22_every_state_answers_as_the_table_says(
             kept_left,
             expected,
         )
-        check_record_after(stored, asked, found)
+        check_record_after(stored if standing else None, asked, found)
 
 
 def stored_operation(state, idempotent, persist, lease_left, kept_left):
@@ -131,6 +131,8 @@ def stored_operation(state, idempotent, persist, lease_left, kept_left):
 
 def standing_state(state, persist, lease_left, kept_left):
     """The row of the table that counts: an owner may have died, an outcome be gone."""
+    if state is EXPIRED and kept_left <= 0:
+        return None  # its tombstone is gone as well
     if state is LIVE and lease_left <= 0:
         return INDETERMINATE if persist else RELEASED
     if state not in (None, LIVE) and kept_left <= 0:
@@ -180,6 +182,36 @@ def test_an_admission_that_the_store_could_not_confirm_is_admitted_once():
     assert decide(stored, request(owner="me"), NOW, LEASE) == (Answer.RUN, stored)
 
 
+def test_an_admission_that_the_store_confirms_late_is_admitted_with_a_new_lease():
+    stored = record(LIVE, owner="me", persist=True, lease=NOW)
+    found = decide(stored, request(owner="me"), NOW, LEASE)
+    assert found == (Answer.RUN, stored._replace(lease=NOW + LEASE))
+
+
+@pytest.mark.parametrize("is_transactional", FLAGS)
+@pytest.mark.parametrize("idempotent", FLAGS)
+@pytest.mark.parametrize("stored", [None, "forgotten"])
+def test_r_001_20_who_has_run_it_runs_it_again_only_if_that_does_no_harm(
+    stored, idempotent, is_transactional
+):
+    if stored is not None:
+        stored = record(EXPIRED, expires_at=NOW)
+    asked = request(
+        has_run=True,
+        persist=True,
+        idempotent=idempotent,
+        is_transactional=is_transactional,
+    )
+    found = decide(stored, asked, NOW, LEASE)
+    if idempotent or is_transactional:
+        assert found.answer is Answer.RUN
+        return
+    assert found.answer is Answer.REFUSE_INDETERMINATE
+    assert (found.record.state, found.record.ending) == (INDETERMINATE, Ending.DELETED)
+    newcomer = decide(found.record, request(owner="another"), NOW, LEASE)
+    assert newcomer.answer is Answer.REFUSE_INDETERMINATE
+
+
 def test_r_001_47_an_ambiguous_run_with_streams_is_indeterminate_unless_idempotent():
     for idempotent, state in ((False, INDETERMINATE), (True, RELEASED)):
         stored = record(LIVE, idempotent=idempotent, has_streams=True)
@@ -190,7 +222,7 @@ def test_r_001_47_an_ambiguous_run_with_streams_is_indeterminate_unless_idempote
 
 def test_what_runs_in_the_transaction_of_its_seal_may_run_again():
     for state in (RELEASED, INDETERMINATE):
-        stored = record(state, is_transactional=True, persist=True)
+        stored = record(state, has_no_effect_unsealed=True, persist=True)
         found = decide(stored, request(is_transactional=True), NOW, LEASE)
         assert found.answer is Answer.RUN
         assert found.record.executions == 2
@@ -322,6 +354,15 @@ def test_r_001_29_those_who_wait_for_what_persists_hear_that_nobody_knows():
     assert attached.answer is Answer.REFUSE_INDETERMINATE
 
 
+def test_r_001_29_those_who_wait_for_what_left_nothing_hear_of_the_interrupt():
+    """A newcomer may run it, so nobody is told that it may have happened."""
+    stored = record(LIVE, persist=True, has_no_effect_unsealed=True)
+    ended = release(stored, "first", Ending.CANCELLED, NOW)
+    attached = decide(ended, request(attached_to="first"), NOW, LEASE)
+    assert attached.answer is Answer.REFUSE_CANCELLED
+    assert decide(ended, request(), NOW, LEASE).answer is Answer.RUN
+
+
 def test_those_attached_to_an_owner_that_died_may_run_what_is_idempotent():
     dead = record(LIVE, idempotent=True, lease=NOW)
     found = decide(dead, request(attached_to="first"), NOW, LEASE)
@@ -386,7 +427,7 @@ def test_a_record_says_all_that_a_request_said():
         seal="all",
         keep=KEEP,
         has_streams=True,
-        is_transactional=False,
+        has_no_effect_unsealed=False,
         state=LIVE,
         owner="me",
         lease=NOW + LEASE,
@@ -423,6 +464,8 @@ def test_a_recovery_has_a_lease_of_its_own():
     assert beat(asked, "second", NOW, LEASE, is_recovery=True) is None
     assert beat(asked, "first", NOW, LEASE) is None
     assert beat(record(LIVE), "first", NOW, LEASE, is_recovery=True) is None
+    stopped = stop_recovery(asked, "first")
+    assert beat(stopped, "first", NOW, LEASE, is_recovery=True) is None
 
 
 def test_an_owner_has_lost_what_another_one_has_or_what_was_released():
@@ -433,8 +476,8 @@ def test_an_owner_has_lost_what_another_one_has_or_what_was_released():
 
 
 def test_a_transaction_that_work_has_ended_proves_nothing():
-    stored = record(LIVE, is_transactional=True)
-    ended = release(stored, "first", Ending.COMMITTED, NOW)
+    stored = record(LIVE, has_no_effect_unsealed=True)
+    ended = release(stored, "first", Ending.TRANSACTION_ENDED, NOW)
     found = decide(ended, request(is_transactional=True), NOW, LEASE)
     assert found.answer is Answer.REFUSE_INDETERMINATE
 

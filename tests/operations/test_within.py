@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from contextlib import closing, suppress
+from contextlib import asynccontextmanager, closing, suppress
+from inspect import isawaitable
 
 import pytest
 from ledgers import (
@@ -12,15 +13,19 @@ from ledgers import (
     PATIENCE,
     Arrivals,
     Died,
+    SteppedStore,
     Stop,
-    die_after_commit,
+    after_admission,
+    die_after_admission,
     in_thread,
     is_postgres,
     new_store,
     on_each_server,
     other_connection,
     row_of,
+    run_async,
     running,
+    steps,
 )
 
 from cmdx import RetryPolicy, Task, Workflow, is_retryable, retry_on
@@ -28,11 +33,14 @@ from cmdx.operations import (
     Indeterminate,
     Ledger,
     OperationState,
+    StillRunning,
     connection,
+    lifecycle,
     operation,
     operation_sealed,
 )
 from cmdx.stores import SqliteStore, StoreError, StoreUnavailable
+from cmdx.stores.connections import known_connection
 
 LIVE, RELEASED, SEALED, INDETERMINATE, EXPIRED = OperationState
 
@@ -342,7 +350,7 @@ def test_r_001_20_an_unsealed_record_proves_that_nothing_happened(store, instant
     way = Way("sqlite" if not is_postgres(store) else "psycopg", store)
     charge = way.charge(lambda _task: 7, persist=True)
 
-    die_after_commit(store)
+    die_after_admission(store)
     with suppress(Died):
         way.run(charge())
     store.at = lambda _point: None
@@ -591,6 +599,160 @@ def test_work_that_hides_the_error_of_a_statement_has_failed(store):
     assert way.effects() == 0
 
 
+# -- callers that leave ----------------------------------------------------------------
+
+
+@asynccontextmanager
+async def opened(way):
+    """Open a connection as a coroutine of *way* does."""
+    if way.awaits:
+        import psycopg
+
+        async with await psycopg.AsyncConnection.connect(way.store.address) as given:
+            yield given
+    else:
+        with other_connection(way.store) as given:
+            yield given
+
+
+async def insert():
+    done = connection().execute(INSERT)
+    if isawaitable(done):
+        await done
+
+
+def slow_charge(begun, **options):
+    """Return a task that inserts two rows, and tells when it has inserted the first."""
+
+    @operation(**options)
+    class Charge(Task[int], name="operations.charge"):
+        async def work(self):
+            await insert()
+            begun.set()
+            await steps(5)
+            await insert()
+            return 7
+
+    return Charge
+
+
+@pytest.mark.parametrize(
+    "way", ["sqlite by arun", "psycopg by arun", "async psycopg"], indirect=True
+)
+@pytest.mark.parametrize("persist", [False, True])
+def test_a_caller_who_leaves_gets_a_connection_back_with_nothing_on_it(way, persist):
+    """The caller may commit then, and must not commit half of the work."""
+
+    async def main():
+        begun = asyncio.Event()
+        charge = slow_charge(begun, persist=persist)
+        async with opened(way) as given:
+            call = way.session.arun(charge(), id="a", within=given)
+            caller = asyncio.create_task(call)
+            await begun.wait()
+            caller.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await caller
+            assert is_idle(given)
+            committed = given.commit()
+            if committed is not None:
+                await committed
+            await steps(20)
+            assert is_idle(given)
+            assert way.effects() == 0
+            return await way.session.arun(charge(), id="a", within=given, wait=0)
+
+    assert run_async(main()).value == 7
+    assert way.effects() == 2
+    assert way.session.get("a").state is SEALED
+
+
+@pytest.mark.parametrize("count", range(30))
+def test_a_caller_who_leaves_at_any_step_leaves_all_or_nothing(tmp_path, count):
+    class SteppedFile(SteppedStore):
+        def version(self):
+            return self._written
+
+    with SteppedFile(tmp_path / "app.db") as store:
+        way = Way("sqlite by arun", store)
+
+        async def main():
+            charge = slow_charge(asyncio.Event(), persist=True)
+            async with opened(way) as given:
+                call = way.session.arun(charge(), id="a", within=given)
+                caller = asyncio.create_task(call)
+                await steps(count)
+                caller.cancel()
+                await asyncio.wait([caller])
+                assert is_idle(given)
+                found = way.session.get("a")
+                is_sealed = found is not None and found.state is SEALED
+                assert way.effects() == (2 if is_sealed else 0)
+                await way.session.arun(charge(), id="a", within=given, wait=0)
+
+        run_async(main())
+        assert way.effects() == 2
+
+
+class Interrupt(BaseException):
+    """Unlike a ``KeyboardInterrupt``, it does not end the event loop."""
+
+
+@in_every_way
+def test_an_interrupt_while_the_transaction_begins_leaves_none_open(way, monkeypatch):
+    kind = type(known_connection_of(way))
+    execute = kind.execute
+
+    async def interrupted(self, sql, /, **values):
+        rows = await execute(self, sql, **values)
+        if sql == "savepoint cmdx_operation":
+            monkeypatch.undo()
+            raise Interrupt
+        return rows
+
+    monkeypatch.setattr(kind, "execute", interrupted)
+    assert_interrupted_and_idle(way)
+    assert way.session.get("a").executions == 0
+    assert way.run(way.charge(lambda _task: 7)()).value == 7
+
+
+@in_every_way
+def test_an_interrupt_right_after_work_leaves_no_transaction_open(way, monkeypatch):
+    async def interrupted(*_arguments):
+        raise Interrupt
+
+    monkeypatch.setattr(lifecycle, "seal_outcome", interrupted)
+    assert_interrupted_and_idle(way)
+    assert way.effects() == 0
+
+
+def known_connection_of(way):
+    """Return what the ledger makes of a connection of *way*."""
+
+    async def main():
+        async with opened(way) as given:
+            return known_connection(given)
+
+    return asyncio.run(main())
+
+
+def assert_interrupted_and_idle(way):
+    charge = way.charge(lambda _task: 7)
+
+    async def main():
+        async with opened(way) as given:
+            if "autocommit" in way.kind:
+                set_autocommit(given)
+            with pytest.raises(Interrupt):
+                if way.awaits or "arun" in way.kind:
+                    await way.session.arun(charge(), id="a", within=given)
+                else:
+                    way.session.run(charge(), id="a", within=given)
+            assert is_idle(given)
+
+    asyncio.run(main())
+
+
 # -- one operation inside of another, and beside it ------------------------------------
 
 
@@ -682,13 +844,8 @@ def test_two_operations_cannot_run_within_one_connection(store):
 def test_a_transaction_that_somebody_has_begun_meanwhile_is_left_alone(store):
     way = Way("psycopg", store)
 
-    def begin(point):
-        if point == "after commit":  # the operation was admitted
-            store.at = lambda _point: None
-            given.execute(INSERT)
-
     with other_connection(store) as given:
-        store.at = begin
+        after_admission(store, lambda: given.execute(INSERT))
         result = way.session.run(way.charge(lambda _task: 7)(), id="a", within=given)
         assert isinstance(result.cause, StoreUnavailable)
         assert "somebody else has begun one" in result.reason
@@ -818,15 +975,14 @@ def test_a_transaction_that_cannot_begin_is_told_as_unavailable(session, store, 
     with other_connection(store) as given, other_connection(store) as writer:
         given.execute("pragma busy_timeout = 0")
 
-        def lock(point):
-            if point == "after commit":  # it is admitted
-                writer.execute("begin immediate")
-                store.at = unlock
+        def lock():
+            writer.execute("begin immediate")
+            store.at = unlock
 
         def unlock(_point):
             writer.rollback()
 
-        store.at = lock
+        after_admission(store, lock)
         result = call(session, Charge(), id="a", within=given)
         assert isinstance(result.cause, StoreUnavailable)
         assert is_retryable(result.cause)
@@ -849,9 +1005,10 @@ def test_rows_of_any_form_are_read(session, store):
         assert session.run(Charge(), id="a", within=given).operation.replayed
 
 
-@pytest.mark.parametrize("store", ["postgresql"], indirect=True)
+@on_each_server
 def test_a_duplicate_within_a_connection_attaches(store):
-    way = Way("psycopg", store)
+    """On SQLite the owner holds the file, so that nobody else can write."""
+    way = Way("sqlite" if not is_postgres(store) else "psycopg", store)
     stop, runs = Stop(), []
 
     def wait(_task):
@@ -861,6 +1018,8 @@ def test_a_duplicate_within_a_connection_attaches(store):
 
     charge = way.charge(wait)
     with running(lambda: way.run(charge()), stop):
+        impatient = way.session.run(charge(), id="a", wait=0)
+        assert isinstance(impatient.cause, StillRunning)
         arrivals = Arrivals(store, 1)
         duplicate = in_thread(lambda: way.run(charge()))
         arrivals.wait()

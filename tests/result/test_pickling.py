@@ -672,7 +672,7 @@ def test_a_result_of_a_class_that_cannot_be_imported_arrives():
     assert arrived.value == 42
     assert arrived.tid == result.tid
     assert arrived.task.__qualname__ == Local.__qualname__
-    with pytest.raises(NotImplementedError, match="unpickled without its class"):
+    with pytest.raises(NotImplementedError, match="read without its class"):
         arrived.task.execute_or_raise()
 
 

@@ -69,26 +69,42 @@ CLASSES = {policy: effect_class(policy) for policy in POLICIES}
 STORE = new_store()
 
 
+class LedgerStore(WorldStore):
+    """Reads are points as well."""
+
+    def transact(self, unit, *, read_only=False, **options):
+        del read_only
+        return super().transact(unit, **options)
+
+
 class QuietKeeper(LeaseKeeper):
     """Has no thread: an actor of the world beats it."""
 
     def _wake_thread(self):
         return None
 
+    def is_busy(self):
+        return bool(self._runs or self._late)
+
 
 class History:
     """One seed."""
 
     current = None
+    counted = "answers"
 
     def __init__(self, seed, **options):
         self.seed = seed
         self.world = World(seed, longest_jump=LEASE * 1.3, **options)
-        self.store = WorldStore(self.world, STORE)
+        self.store = LedgerStore(self.world, STORE)
         self.session = f"seed {seed}"
         self.policies = {key: self.world.random.choice(POLICIES) for key in IDS}
         self.effects = Counter()
         self.told = defaultdict(list)
+
+    @property
+    def count(self):
+        return sum(map(len, self.told.values()))
 
     def run(self):
         """Let it happen, and check what must hold."""
@@ -114,12 +130,13 @@ class History:
     def start_process(self, process):
         ledger = Ledger(STORE, lease=LEASE)
         ledger.store, ledger.lease_keeper = self.store, QuietKeeper()
+        ledger.has_file = self.world.random.random() < 0.5
         keys = self.world.random.choices(IDS, k=CALLERS)
         callers = [process.start(partial(self.call, ledger, key)) for key in keys]
         process.start(lambda: self.beat(ledger.lease_keeper, callers))
 
     def beat(self, keeper, callers):
-        while not all(caller.dead for caller in callers) or keeper._runs:
+        while not all(caller.dead for caller in callers) or keeper.is_busy():
             keeper.extend_due(self.world.now)
             self.world.point(LEASE / 3)
 

@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from ledger_world import Broken, History
 
-from cmdx.operations import lifecycle, table
+from cmdx.operations import lifecycle, records, table
 from cmdx.operations.table import Answer, Decision, OperationState
 
 HISTORIES = 2_000
@@ -105,18 +105,25 @@ def seal_what_was_released(monkeypatch):
     monkeypatch.setattr(table, "seal", plant)
 
 
+def seal_without_naming_the_owner(monkeypatch):
+    seal = records.SEAL.replace("and owner = :owner", "")
+    assert seal != records.SEAL
+    monkeypatch.setattr(records, "SEAL", seal)
+
+
 def admit_in_two_transactions(monkeypatch):
     async def plant(call, mode):
         request, lease = call.request, call.ledger.lease
 
         def read(statements):
-            record = lifecycle.load_record(statements, request.session, request.id)
+            record = records.load_record(statements, request.session, request.id)
             return record, table.decide(record, request, statements.now, lease)
 
         def write(statements):
             if record is None:
-                lifecycle.insert_record(statements, decision.record)
-            lifecycle.write_record(statements, record, decision.record)
+                records.insert_record(statements, decision.record)
+            else:
+                records.write_record(statements, record, decision.record)
 
         record, decision = await mode.transact(read)
         await mode.transact(write)
@@ -133,6 +140,7 @@ BUGS = [
     run_again_what_was_released,
     forget_what_is_live,
     seal_what_was_released,
+    seal_without_naming_the_owner,
     admit_in_two_transactions,
 ]
 

@@ -117,13 +117,15 @@ class World:
 class WorldStore:
     """A real store whose every call is two points: it may die before and after."""
 
+    name = "world"
+
     def __init__(self, world, store):
         self.world = world
         self.real = store
         self.commits = 0
 
-    def transact(self, unit, *, sync=False, relaxed=False):
-        del sync, relaxed
+    def transact(self, unit, *, sync=False, relaxed=False, read_only=False):
+        del sync, relaxed, read_only
         self.world.point()
         self.fail_sometimes()
         value = self.real.transact(unit)

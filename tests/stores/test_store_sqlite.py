@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 import sqlite3
+import sys
+from threading import Timer
 
 import pytest
-from notes import Call, add, nobody_leads, numbers_in, wait_for_queue
+from notes import (
+    Call,
+    add,
+    nobody_leads,
+    numbers_in,
+    start_python,
+    wait_for_queue,
+)
 
 from cmdx.stores import SqliteStore, StoreError, StoreUnavailable, sqlite
 
@@ -213,3 +222,30 @@ def test_a_file_of_another_mode_gets_a_log(tmp_path):
         assert store.transact(lambda statements: statements.columns_of("mine")) == {
             "id"
         }
+
+
+REPAIR = """
+import fcntl, sys
+with open(sys.argv[1] + "-shm", "r+b") as index:
+    fcntl.lockf(index, fcntl.LOCK_EX, 1, 122)  # the lock of who repairs the log
+    index.write(bytes(96))  # its head, as a crash may leave it
+    index.flush()
+    print("repairing", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no such locks")
+@pytest.mark.parametrize("read_only", [True, False])
+def test_a_unit_waits_while_another_process_repairs_the_log(tmp_path, read_only):
+    store = SqliteStore(tmp_path / "app.db")
+    count = "select count(*) from cmdx_operation"
+    repair = start_python(REPAIR, tmp_path / "app.db")
+    assert repair.stdout.readline() == "repairing\n"
+    timer = Timer(0.2, repair.communicate)
+    timer.start()
+    rows = store.transact(lambda rows: rows.execute(count), read_only=read_only)
+    timer.join()
+
+    assert rows == [(0,)]
+    assert repair.returncode == 0

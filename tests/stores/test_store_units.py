@@ -62,6 +62,19 @@ def test_a_unit_sees_what_it_has_written(store):
     assert store.transact(unit) == [(1,)]
 
 
+def test_a_change_tells_how_many_rows_it_has_changed(store):
+    def unit(statements):
+        rows = [{"id": number, "words": ""} for number in range(3)]
+        statements.executemany(INSERT, rows)
+        return [
+            statements.change("update note set words = :new", new="x"),
+            statements.change("update note set id = :id where id > :id", id=1),
+            statements.change("delete from note where id = :id", id=7),
+        ]
+
+    assert store.transact(unit) == [3, 1, 0]
+
+
 def test_executemany_writes_all_rows(store):
     rows = [{"id": number, "words": "many"} for number in range(600)]
 

@@ -1,0 +1,326 @@
+"""
+``python -m cmdx worker module:queue`` and ``jobs module:queue``.
+
+1. the queue is imported                                          ``import_queue``
+2. a worker runs its jobs, in this process or in several          ``run_worker``
+3. jobs are counted, listed, shown, replayed and cancelled        ``run_jobs``
+
+Inputs are printed only with ``--inputs``: they may be secrets.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from cmdx.cli.targets import NotFound, load_attribute, load_module
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable, Sequence
+    from types import ModuleType
+
+    from cmdx.queue import Job, Queue
+
+EXAMPLE = "queue"
+
+
+def add_worker(subparsers: argparse._SubParsersAction[Any]) -> None:
+    """Add the command ``worker``."""
+    parser = subparsers.add_parser(
+        "worker",
+        help="run the jobs of a queue",
+        description="Run the jobs of a queue until SIGTERM or Ctrl-C.",
+    )
+    add_queue(parser)
+    add = parser.add_argument
+    add("--threads", type=int, default=1, help="plain tasks at a time; 1")
+    add("--coroutines", type=int, default=100, help="async tasks at a time; 100")
+    add("--batch", type=int, default=50, help="jobs claimed together; 50")
+    add("--grace", type=float, default=25.0, help="seconds to end when stopped; 25")
+    add("--processes", type=int, default=1, help="processes; 1")
+    parser.set_defaults(run=run_worker)
+
+
+def add_jobs(subparsers: argparse._SubParsersAction[Any]) -> None:
+    """Add the command ``jobs``."""
+    parser = subparsers.add_parser(
+        "jobs",
+        help="count, list, show, replay and cancel jobs",
+        description="Look at the jobs of a queue, or change them.",
+    )
+    add_queue(parser)
+    parser.set_defaults(run=run_jobs, action="counts")
+    actions = parser.add_subparsers(title="actions", metavar="ACTION", dest="action")
+    actions.add_parser("counts", help="how many there are in each state")
+    actions.add_parser("pause", help="have workers claim no more jobs")
+    actions.add_parser("resume", help="have workers claim jobs again")
+    listing = actions.add_parser("list", help="list jobs, the oldest first")
+    add_filters(listing)
+    listing.add_argument("--limit", type=int, default=20, help="how many; 20")
+    add_inputs(listing)
+    showing = actions.add_parser("show", help="show one job")
+    showing.add_argument("id", metavar="ID")
+    add_inputs(showing)
+    for name in ("replay", "cancel"):
+        changing = actions.add_parser(name, help=f"{name} jobs by id or filter")
+        changing.add_argument("id", metavar="ID", nargs="*")
+        changing.add_argument(
+            "--everything", action="store_true", help="without filter"
+        )
+        add_filters(changing)
+
+
+def add_queue(parser: argparse.ArgumentParser) -> None:
+    """Add the argument that names the queue."""
+    parser.add_argument(
+        "queue", metavar="MODULE:QUEUE", help="where the queue is, such as app:queue"
+    )
+
+
+def add_filters(parser: argparse.ArgumentParser) -> None:
+    """Add the filters of ``Queue.find``."""
+    for name in ("state", "task", "key", "error"):
+        parser.add_argument(f"--{name}")
+
+
+def add_inputs(parser: argparse.ArgumentParser) -> None:
+    """Add the option that prints inputs."""
+    parser.add_argument("--inputs", action="store_true", help="print inputs as well")
+
+
+def import_queue(target: str) -> Queue:
+    """Return the queue that *target* names, or raise ``NotFound``."""
+    from cmdx.queue import Queue
+
+    name, _, path = target.partition(":")
+    if not name:
+        message = f"{target!r} names no module. Write it as module:{EXAMPLE}."
+        raise NotFound(message)
+    module = load_module(name, EXAMPLE)
+    listing = queue_listing(module)
+    if not path:
+        message = f"{name} is a module with {listing}. Write {name}: and its name."
+        raise NotFound(message)
+    value = load_attribute(module, path, listing)
+    if not isinstance(value, Queue):
+        message = (  # its type alone: what was named by mistake may be a secret
+            f"{target} is not a queue but {type(value).__name__}. Name a "
+            f"cmdx.queue.Queue; {name} is a module with {listing}."
+        )
+        raise NotFound(message)
+    value.tasks = (*value.tasks, name.partition(".")[0])
+    return value
+
+
+def queue_listing(module: ModuleType) -> str:
+    """Return which queues a module has, in words."""
+    from cmdx.queue import Queue
+
+    names = [name for name, value in vars(module).items() if isinstance(value, Queue)]
+    if not names:
+        return "no queues"
+    return f"the queue{'s' if len(names) > 1 else ''} {', '.join(names)}"
+
+
+def run_with_queue(target: str, action: Callable[[Queue], int]) -> int:
+    """Do something with a queue; print an error of the user's and return 2."""
+    from cmdx.exceptions import CmdxError
+
+    try:
+        return action(import_queue(target))
+    except (NotFound, CmdxError) as problem:
+        sys.stderr.write(f"{problem}\n")
+        return 2
+
+
+# -- worker -------------------------------------------------------------------------
+
+
+def run_worker(asked: argparse.Namespace) -> int:
+    """Run a worker, or several in processes of their own."""
+    if asked.processes > 1:
+        from cmdx.cli.processes import run_processes
+
+        return run_with_queue(asked.queue, lambda _: run_processes(asked))
+    return run_with_queue(asked.queue, lambda queue: work_on(queue, asked))
+
+
+def work_on(queue: Queue, asked: argparse.Namespace) -> int:
+    """Run one worker until it is stopped."""
+    from cmdx.cli.processes import beats, shown_progress
+
+    worker = queue.worker(
+        asked.threads,
+        coroutines=asked.coroutines,
+        batch=asked.batch,
+        grace=asked.grace,
+    )
+    sys.stderr.write(f"{worker} has started; Ctrl-C stops it.\n")
+    with beats(worker), shown_progress(worker):
+        worker.run()
+    noun = "leg" if worker.legs == 1 else "legs"
+    sys.stderr.write(f"{worker} has stopped after {worker.legs} {noun}.\n")
+    return 0
+
+
+# -- jobs ---------------------------------------------------------------------------
+
+
+def run_jobs(asked: argparse.Namespace) -> int:
+    """Do what was asked with the jobs of a queue."""
+    action = ACTIONS[asked.action or "counts"]
+    return run_with_queue(asked.queue, lambda queue: action(queue, asked))
+
+
+def print_counts(queue: Queue, _: argparse.Namespace) -> int:
+    """Print how many jobs there are in each state."""
+    counts = queue.counts()
+    width = len(str(max(counts.values())))
+    for state, count in counts.items():
+        sys.stdout.write(f"{count:>{width}} {state}\n")
+    if queue.paused:
+        sys.stdout.write("paused: workers claim no jobs\n")
+    return 0
+
+
+def print_list(queue: Queue, asked: argparse.Namespace) -> int:
+    """Print a line per job."""
+    jobs = queue.find(limit=asked.limit, **filters_of(asked))
+    for job in jobs:
+        sys.stdout.write(f"{line_of(job, with_inputs=asked.inputs)}\n")
+    if not jobs:
+        sys.stdout.write("no jobs\n")
+    return 0
+
+
+def line_of(job: Job[Any], *, with_inputs: bool) -> str:
+    """Return a job in one line."""
+    parts = [job.id, f"{job.state:<9}", job.task]
+    if job.key is not None:
+        parts.append(f"key={job.key}")
+    if job.retries:
+        parts.append(f"retries={job.retries}")
+    if job.crashes:
+        parts.append(f"crashes={job.crashes}")
+    if with_inputs:
+        parts.append(f"inputs={inputs_text(job)}")
+    if job.reason is not None:
+        parts.append(f"reason: {' '.join(job.reason.split())}")
+    return "  ".join(parts)
+
+
+def inputs_text(job: Job[Any]) -> str:
+    """Return the inputs of a job; somebody may have edited them."""
+    try:
+        return str(job.inputs)
+    except ValueError:
+        return "(not JSON)"
+
+
+def print_job(queue: Queue, asked: argparse.Namespace) -> int:
+    """Print all that is known of a job."""
+    job = queue.get(asked.id)
+    if job is None:
+        sys.stderr.write(f"there is no job {asked.id!r} in the queue {queue.name!r}.\n")
+        return 1
+    facts = {
+        "id": job.id,
+        "task": job.task,
+        "state": job.state,
+        "key": job.key,
+        "priority": job.priority,
+        "created": moment_text(job.created_at),
+        "due": moment_text(job.due_at),
+        "retries": job.retries,
+        "crashes": job.crashes,
+        "progress": job.progress,
+        "inputs": inputs_text(job) if asked.inputs else None,
+        "reason": job.reason,
+    }
+    for name, fact in facts.items():
+        if fact not in (None, "", 0):
+            sys.stdout.write(f"{name + ':':<10}{fact}\n")
+    for number, attempt in enumerate(job.attempts):
+        pause = "" if attempt.pause is None else f"; waits {attempt.pause:g} s"
+        sys.stdout.write(f"attempt {number}: {attempt.error or 'done'}{pause}\n")
+    write_traceback(job)
+    return 0
+
+
+def write_traceback(job: Job[Any]) -> None:
+    """Print where the last error was raised."""
+    cause = None if job.result is None else job.result.cause
+    text = getattr(cause, "traceback", "")
+    if text:
+        sys.stdout.write(f"\n{text}")
+
+
+def moment_text(seconds: float | None) -> str:
+    """Return a moment as people write it, in UTC."""
+    if seconds is None:
+        return ""
+    from datetime import UTC, datetime
+
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def change_jobs(
+    asked: argparse.Namespace,
+    one: Callable[[str], object],
+    many: Callable[..., int],
+) -> int:
+    """Change jobs by their ids or by filters, and print how many."""
+    filters = filters_of(asked)
+    if asked.id:
+        count = sum(bool(one(id_)) for id_ in asked.id)
+    elif filters or asked.everything:
+        count = many(everything=asked.everything, **filters)
+    else:
+        message = f"{asked.action} needs ids, a filter, or --everything.\n"
+        sys.stderr.write(message)
+        return 2
+    sys.stdout.write(f"{count} {'job' if count == 1 else 'jobs'}\n")
+    return 0
+
+
+def replay_jobs(queue: Queue, asked: argparse.Namespace) -> int:
+    """Let jobs run again."""
+    return change_jobs(asked, queue.replay, queue.replay_all)
+
+
+def cancel_jobs(queue: Queue, asked: argparse.Namespace) -> int:
+    """Cancel jobs."""
+    return change_jobs(asked, queue.cancel, queue.cancel_all)
+
+
+def pause_queue(queue: Queue, _: argparse.Namespace) -> int:
+    """Have workers claim no more jobs."""
+    queue.pause()
+    sys.stdout.write("paused: workers claim no jobs\n")
+    return 0
+
+
+def resume_queue(queue: Queue, _: argparse.Namespace) -> int:
+    """Have workers claim jobs again."""
+    queue.resume()
+    sys.stdout.write("workers claim jobs again\n")
+    return 0
+
+
+def filters_of(asked: argparse.Namespace) -> Any:
+    """Return the filters that were given."""
+    names: Sequence[str] = ("state", "task", "key", "error")
+    found = {name: getattr(asked, name, None) for name in names}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+ACTIONS: dict[str, Callable[[Queue, argparse.Namespace], int]] = {
+    "counts": print_counts,
+    "list": print_list,
+    "show": print_job,
+    "replay": replay_jobs,
+    "cancel": cancel_jobs,
+    "pause": pause_queue,
+    "resume": resume_queue,
+}

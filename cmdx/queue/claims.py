@@ -1,0 +1,288 @@
+"""
+The rounds of a worker: what it writes and claims, under a lease.
+
+A worker is a token in the table of workers, with a lease that a thread of its own
+extends. What others do when the lease is over is in ``cmdx.queue.clerk``.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import logging
+import os
+import socket
+from contextlib import suppress
+from threading import Event, Thread
+from typing import TYPE_CHECKING, Any
+
+from cmdx import clock
+from cmdx.clock import entropy
+from cmdx.queue import clerk, records, table
+from cmdx.queue.clerk import Demand, Report, Round, WorkerLost
+from cmdx.queue.jobs import Job
+from cmdx.queue.schedules import Schedule
+from cmdx.queue.signals import (
+    announce,
+    job_cancelled,
+    job_died,
+    job_finished,
+    schedule_fired,
+    schedule_missed,
+    schedule_piled_up,
+)
+from cmdx.queue.table import JobState
+from cmdx.queue.upkeep import LEASE
+from cmdx.stores.errors import StoreError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Self
+
+    from cmdx.queue.clerk import End, Pile
+    from cmdx.queue.queue import Queue
+    from cmdx.queue.schedules import Tick
+    from cmdx.queue.table import JobRecord
+    from cmdx.stores import Statements
+
+BEATS_PER_LEASE = 3
+REMOVE_EVERY = 5.0
+"""Seconds between two rounds that remove what has ended."""
+PILE_EVERY = 60.0
+"""Seconds between two warnings of many jobs of one task."""
+
+
+class Claims:
+    """What one worker has claimed; use it in a ``with`` block."""
+
+    def __init__(self, queue: Queue, lease: float | None = None) -> None:
+        self.queue = queue
+        self.lease = LEASE if lease is None else lease
+        self.token = ""
+        """What others know it by; empty until it is registered."""
+        self._held: set[int] = set()
+        """The numbers of the jobs that it has."""
+        self._is_uncertain = False
+        """Whether the store may have given it jobs that it was not told of."""
+        self._told_piles: dict[str, float] = {}
+        """When there was a warning of many jobs of a task."""
+        self._next_removal = 0.0
+        self._is_over = Event()
+        self._context = contextvars.copy_context()
+        """That of who made it: leases are counted by its clock."""
+        self._thread: Thread | None = None
+
+    def __enter__(self) -> Self:
+        """Extend the lease of the worker, which is registered by its first round."""
+        self._thread = Thread(
+            target=self._context.run,
+            args=[self._extend_leases],
+            name="cmdx queue: lease",
+            daemon=True,
+        )
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        """Forget the worker; what it still has is taken back when its lease is over."""
+        self._is_over.set()
+        token = self.token
+        with suppress(StoreError):
+            self.queue.store.transact(
+                lambda statements: forget_worker(statements, self.queue.name, token)
+            )
+
+    def register(self) -> None:
+        """Take a new token, and store it with a lease."""
+        token, queue = new_token(), self.queue
+
+        def add(statements: Statements) -> None:
+            clerk.add_worker(
+                statements, token, queue.name, self.lease, place_of_worker()
+            )
+
+        queue.store.transact(add)
+        self.token = token
+        self._held.clear()
+
+    def do_round(
+        self, ends: Sequence[End] = (), demand: Demand = clerk.NOTHING
+    ) -> Report:
+        """Write ends and claim jobs in one transaction, then announce what happened."""
+        if not self.token:
+            self.register()
+        unit = Round(
+            self.queue.name,
+            self.token,
+            self.queue.keep,
+            ends,
+            demand,
+            removes=self._is_removal_due(),
+            held=frozenset(self._held) if self._is_uncertain else None,
+            told_piles=self._recent_piles(),
+        )
+        is_strict = any(end.record.is_once for end in ends)
+        try:
+            report = self.queue.store.transact(
+                unit, sync=is_strict, relaxed=not is_strict
+            )
+        except WorkerLost:
+            logging.getLogger("cmdx").warning(
+                "a worker of %s was cut off for longer than its lease; others have "
+                "taken its jobs, and it starts anew",
+                self.queue,
+            )
+            self.token = ""
+            late = [end for end in ends if end.record.is_once]
+            return self.do_round(late)
+        except Exception:
+            self._is_uncertain = True  # it may have been committed
+            raise
+        self._is_uncertain = True  # until it can be sure of what it has claimed
+        written = (end.record for end in ends if end.record.owner == self.token)
+        self._held.difference_update(record.sequence for record in written)
+        if any(record.is_once for record in report.claimed):
+            # Before it runs, a power cut must not undo that it was claimed.
+            self.extend_lease(sync=True)
+        self._held.update(record.sequence for record in report.claimed)
+        self._is_uncertain = False
+        tell(self.queue, report)
+        for pile in report.piles:
+            self._told_piles[pile.task] = clock.now()
+        return report
+
+    def extend_lease(self, *, sync: bool = False) -> None:
+        """
+        Extend the lease; if it is over, the next round notices that.
+
+        Args:
+            sync: Whether this, and all that was committed before, is on disk then.
+        """
+        token = self.token
+        self.queue.store.transact(
+            lambda statements: clerk.extend_lease(statements, token, self.lease),
+            sync=sync,
+            relaxed=not sync,
+        )
+
+    def _recent_piles(self) -> frozenset[str]:
+        now = clock.now()
+        piles = self._told_piles.items()
+        return frozenset(task for task, told in piles if now < told + PILE_EVERY)
+
+    def _is_removal_due(self) -> bool:
+        now = clock.now()
+        if now < self._next_removal:
+            return False
+        self._next_removal = now + REMOVE_EVERY
+        return True
+
+    def _extend_leases(self) -> None:
+        """Extend the lease every third of it, until the worker is over."""
+        pause = self.lease / BEATS_PER_LEASE
+        while not self._is_over.wait(pause):
+            try:
+                self.extend_lease()
+                pause = self.lease / BEATS_PER_LEASE
+            except StoreError:
+                pause = 0.5  # sooner again: the lease goes on
+            except Exception:
+                logging.getLogger("cmdx").exception("a lease could not be extended")
+
+
+def forget_worker(statements: Statements, queue: str, token: str) -> None:
+    """Remove a worker, unless it still has jobs."""
+    rows = statements.execute(records.OWNED, queue=queue, owner=token)
+    if not rows:
+        clerk.remove_worker(statements, token)
+
+
+def new_token() -> str:
+    """Return the token of a worker, which nobody else can have."""
+    return f"{entropy():020x}"
+
+
+def place_of_worker() -> str:
+    """Return where a worker runs, for people."""
+    return f"{socket.gethostname()}:{os.getpid()}"
+
+
+# -- telling ------------------------------------------------------------------------
+
+
+def tell(queue: Queue, report: Report) -> None:
+    """Announce what a round has done; if that fails, its jobs run all the same."""
+    for record in (*report.ended, *report.lost):
+        try_to(tell_end, queue, record)
+    for tick in report.ticks:
+        try_to(tell_tick, queue, tick)
+    for pile in report.piles:
+        try_to(tell_pile, pile)
+
+
+def try_to(announce_it: Callable[..., None], *facts: Any) -> None:
+    """Send signals; what is stored cannot always be read, nor the store be used."""
+    try:
+        announce_it(*facts)
+    except Exception:
+        logging.getLogger("cmdx").exception("a signal of the queue could not be sent")
+
+
+def tell_end(queue: Queue, record: JobRecord) -> None:
+    """Announce that a job has ended."""
+    if not table.is_ended(record):
+        return
+    signal = ENDS[JobState(record.state)]
+    if not signal.receivers:
+        return
+    job: Job[Any] = Job(queue, record)
+    if signal is job_cancelled:
+        announce(signal, record.task, record.module, job=job)
+    else:
+        announce(signal, record.task, record.module, job=job, result=job.result)
+
+
+ENDS = {
+    JobState.DONE: job_finished,
+    JobState.DEAD: job_died,
+    JobState.CANCELLED: job_cancelled,
+}
+
+
+def tell_tick(queue: Queue, tick: Tick) -> None:
+    """Announce that a schedule has fired, or should have."""
+    record = tick.record
+    if tick.error is not None:
+        logging.getLogger("cmdx").warning(
+            "the schedule %r was edited, cannot be read, and does not fire any more "
+            "(%s); unschedule it, or schedule it again",
+            record.id,
+            tick.error,
+        )
+        return
+    if not (schedule_fired.receivers or schedule_missed.receivers):
+        return
+    schedule = Schedule.of(record)
+    if tick.missed is not None:
+        announce(
+            schedule_missed,
+            record.task,
+            record.module,
+            schedule=schedule,
+            missed=tick.missed,
+        )
+    if tick.fires:
+        job = queue.get(record.job or "")
+        announce(schedule_fired, record.task, record.module, schedule=schedule, job=job)
+
+
+def tell_pile(pile: Pile) -> None:
+    """Warn of many jobs of one task that were enqueued for the same time."""
+    logging.getLogger("cmdx").warning(
+        "%d jobs of %s that were enqueued for a later time are due at once; "
+        "should they be one job with unique=?",
+        pile.count,
+        pile.task,
+    )
+    announce(
+        schedule_piled_up, pile.task, pile.module, task=pile.task, count=pile.count
+    )

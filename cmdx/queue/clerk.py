@@ -1,0 +1,403 @@
+"""
+What is done to the jobs of a queue inside one transaction.
+
+A round of a worker is one unit, in this order:
+
+1. it finds out what there is to do, by one statement        ``records.survey``
+2. how its jobs have ended is written; the next of their keys go    ``write_ends``
+3. what dead workers had is taken back                       ``recover_lost_jobs``
+4. schedules that are due enqueue their jobs                  ``schedules.fire_due``
+5. jobs with a key get their places                      ``upkeep.place_arrivals``
+6. what has ended long ago is removed                      ``upkeep.remove_ended``
+7. jobs that are due are claimed                                     ``claim_due``
+
+Only workers change the order of keys, and lock the row of the queue before they do.
+Producers just insert. Every write names its owner: a worker that lost its lease has
+lost its jobs, and what it says of them is dropped.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from cmdx.queue import records, table
+from cmdx.queue.records import lock_queue, start_jobs, survey, update_jobs
+from cmdx.queue.schedules import MOST_TICKS, fire_due, next_time_of
+from cmdx.queue.upkeep import (
+    LOOK_EVERY,
+    is_number,
+    look_at_clock,
+    note_change,
+    place_arrivals,
+    readable,
+    remove_ended,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from cmdx.queue.records import Survey
+    from cmdx.queue.schedules import Tick
+    from cmdx.queue.table import JobRecord
+    from cmdx.stores import Statements
+
+SMALLEST_PILE = 10
+"""So many dated jobs of one task that are due at once are worth a warning."""
+
+
+@attrs.frozen
+class End:
+    """How a leg has ended: the job as it was claimed, and what becomes of it."""
+
+    record: JobRecord
+    change: Callable[[JobRecord, float, float], JobRecord]
+    """A function of ``cmdx.queue.table``: of the record, the time, and ``keep``."""
+    progress: str | None = None
+
+
+@attrs.frozen
+class Demand:
+    """How many jobs a worker can take: in all, plain ones, and asynchronous ones."""
+
+    limit: int
+    plain: float = math.inf
+    coroutines: float = math.inf
+
+    @property
+    def kinds(self) -> tuple[bool, bool]:
+        """Whether it takes plain jobs, and asynchronous ones."""
+        return self.plain > 0, self.coroutines > 0
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it takes nothing."""
+        return self.limit <= 0 or not any(self.kinds)
+
+    def room_for(self, is_async: int, found: Sequence[JobRecord]) -> int:
+        """Return how many jobs of a kind can be taken besides those that were found."""
+        most = self.coroutines if is_async else self.plain
+        taken = sum(bool(job.is_async) == bool(is_async) for job in found)
+        return int(max(min(most - taken, self.limit - len(found)), 0))
+
+
+NOTHING = Demand(0)
+
+
+@attrs.frozen
+class Pile:
+    """Many jobs of one task that were enqueued for a later time and are due at once."""
+
+    task: str
+    module: str
+    count: int
+
+
+@attrs.define
+class Report:
+    """What a round has done, for the worker and for signals."""
+
+    claimed: list[JobRecord] = attrs.field(factory=list)
+    ended: list[JobRecord] = attrs.field(factory=list)
+    """What has ended, or waits for its next leg, as it is stored now."""
+    lost: list[JobRecord] = attrs.field(factory=list)
+    """What dead workers had, as it is stored now."""
+    ticks: list[Tick] = attrs.field(factory=list)
+    piles: list[Pile] = attrs.field(factory=list)
+    cancels: set[int] = attrs.field(factory=set)
+    """The jobs of this worker that are to be cancelled, by their numbers."""
+    next_due: float = math.inf
+    """When there is something to do, unless somebody writes before."""
+
+
+class WorkerLost(Exception):  # noqa: N818 -- it is no error of a user's
+    """The lease of a worker is over, and others have taken its jobs."""
+
+
+@attrs.frozen
+class Round:
+    """One round of a worker; call it with statements."""
+
+    queue: str
+    owner: str
+    keep: float
+    ends: Sequence[End] = ()
+    demand: Demand = NOTHING
+    removes: bool = False
+    held: frozenset[int] | None = None
+    """What the worker knows that it has; None if there can be nothing else."""
+    told_piles: frozenset[str] = frozenset()
+    """The tasks that need no warning of many jobs."""
+
+    def __call__(self, statements: Statements) -> Report:
+        """Do the round."""
+        report, found = Report(), survey(statements, self.queue, self.owner)
+        if not found.is_registered:
+            raise WorkerLost
+        if self.changes_order(found, statements.now):
+            lock_queue(statements, self.queue)
+        if self.ends:
+            report.ended = self.write_ends(statements)
+        if self.held is not None:
+            self.give_back_unknown(statements, self.held)
+        self.tidy(statements, found, report)
+        if found.has_cancels:
+            report.cancels = self.asked_to_cancel(statements)
+        if not (found.is_paused or self.demand.is_empty):
+            report.claimed, report.next_due = self.claim_due(statements)
+            report.piles = self.find_piles(statements, report.claimed)
+        next_event = self.next_event(statements, found, report)
+        report.next_due = min(report.next_due, next_event)
+        return report
+
+    def changes_order(self, found: Survey, now: float) -> bool:
+        """Tell whether the row of the queue has to be locked, before any job is."""
+        has_keys = any(end.record.key is not None for end in self.ends)
+        has_lost = is_over(found.first_lease, now)
+        is_due = is_over(found.next_tick, now)
+        looks = abs(now - (found.seen_at or 0.0)) > LOOK_EVERY
+        is_certain = self.held is None
+        return (
+            bool(has_keys or has_lost or is_due or looks or found.has_arrivals)
+            or not is_certain
+        )
+
+    def tidy(self, statements: Statements, found: Survey, report: Report) -> None:
+        """Do what any worker does for all of them."""
+        now, queue = statements.now, self.queue
+        if abs(now - (found.seen_at or 0.0)) > LOOK_EVERY:
+            look_at_clock(statements, queue, found.seen_at or 0.0)
+        if is_over(found.first_lease, now):
+            report.lost = self.recover_lost_jobs(statements)
+        if is_over(found.next_tick, now):
+            report.ticks = fire_due(statements, queue)
+        if found.has_arrivals or report.ticks:
+            place_arrivals(statements, queue)
+        if self.removes:
+            remove_ended(statements, queue)
+
+    def next_event(
+        self, statements: Statements, found: Survey, report: Report
+    ) -> float:
+        """Return when a schedule is due, or the lease of another worker is over."""
+        now = statements.now
+        lease = None if is_over(found.first_lease, now) else found.first_lease
+        next_tick = found.next_tick
+        if len(report.ticks) == MOST_TICKS:
+            next_tick = now
+        elif report.ticks or any(job.schedule for job in report.ended):
+            next_tick = next_time_of(statements, self.queue)
+        return min(filter(is_number, (lease, next_tick)), default=math.inf)
+
+    # -- ends -----------------------------------------------------------------------
+
+    def write_ends(self, statements: Statements) -> list[JobRecord]:
+        """Write how jobs have ended, those that this worker still has."""
+        rows = statements.execute(records.OWNED, queue=self.queue, owner=self.owner)
+        owned = {sequence: facts for sequence, *facts in rows}
+        changed = []
+        for end in self.ends:
+            record = self.still_owned(statements, end, owned)
+            if record is None:
+                continue
+            after = end.change(record, statements.now, self.keep)
+            # A job that others found dead may be ended, but not be taken up again.
+            if table.is_ended(after) or not table.is_ended(record):
+                changed.append(after)
+        update_jobs(statements, changed)
+        for record in changed:
+            note_change(statements, record)
+        return changed
+
+    def still_owned(
+        self, statements: Statements, end: End, owned: dict[int, list[Any]]
+    ) -> JobRecord | None:
+        """Return the job of *end* as it is stored now; None if it is another's."""
+        sequence, owner = end.record.sequence, end.record.owner or ""
+        if owner == self.owner and sequence in owned:
+            cancels, unique, progress = owned[sequence]
+            return end.record._replace(
+                cancels=cancels,
+                unique_held=unique,  # another job may have taken it since
+                progress=end.progress or progress,
+            )
+        if not end.record.is_once:
+            return None
+        stored = records.load_job(statements, end.record.id)
+        return stored if stored and table.may_end(stored, owner) else None
+
+    def give_back_unknown(self, statements: Statements, held: frozenset[int]) -> None:
+        """Give back what this worker has claimed without being told so."""
+        lock_queue(statements, self.queue)
+        rows = statements.execute(
+            records.RUNNING_OF, queue=self.queue, owner=self.owner
+        )
+        now, keep = statements.now, self.keep
+        jobs = readable(statements, rows)
+        unknown = [job for job in jobs if job.sequence not in held]
+        given_back = [table.give_back(job, now, keep) for job in unknown]
+        update_jobs(statements, given_back)
+        for record in given_back:
+            note_change(statements, record)
+
+    def asked_to_cancel(self, statements: Statements) -> set[int]:
+        """Return which running jobs of this worker are to be cancelled."""
+        rows = statements.execute(
+            records.CANCELS_OF, queue=self.queue, owner=self.owner
+        )
+        return {sequence for (sequence,) in rows}
+
+    # -- dead workers ---------------------------------------------------------------
+
+    def recover_lost_jobs(self, statements: Statements) -> list[JobRecord]:
+        """Take back the jobs of other workers whose leases are over."""
+        now, queue = statements.now, self.queue
+        tokens = statements.execute(
+            records.LOST_WORKERS, queue=queue, now=now, owner=self.owner
+        )
+        if not tokens:
+            return []
+        lock_queue(statements, queue)
+        crashed = []
+        for (token,) in tokens:
+            rows = statements.execute(records.RUNNING_OF, queue=queue, owner=token)
+            jobs = list(readable(statements, rows))
+            crashed += [table.crash(job, now, self.keep) for job in jobs]
+            statements.execute(records.REMOVE_WORKER, token=token)
+        update_jobs(statements, crashed)
+        for record in crashed:
+            note_change(statements, record)
+        return crashed
+
+    # -- claims ---------------------------------------------------------------------
+
+    def claim_due(self, statements: Statements) -> tuple[list[JobRecord], float]:
+        """Claim jobs that are due; return them, and when the next one is."""
+        found: list[JobRecord] = []
+        next_due, rank = math.inf, records.NO_RANK
+        while True:
+            place: dict[str, Any] = {"queue": self.queue, "rank": rank}
+            ((above,),) = statements.execute(records.NEXT_RANK, **place)
+            if above is None:
+                break
+            level = table.level_of(above)
+            is_all, due = self.take_level(statements, level, found)
+            next_due = min(next_due, due)
+            if is_all:
+                break
+            rank = 2 * level + 1  # the second rank of the level
+        if found:
+            self.keep_worker(statements)
+        started = [table.start(job, self.owner, statements.now) for job in found]
+        start_jobs(statements, started)
+        return started, next_due
+
+    def find_piles(
+        self, statements: Statements, claimed: Sequence[JobRecord]
+    ) -> list[Pile]:
+        """Return of which tasks many dated jobs are due, those claimed now included."""
+        dated = [job for job in claimed if job.is_dated]
+        counts = Counter((job.task, job.module) for job in dated)
+        if all(task in self.told_piles for task, _ in counts):
+            return []
+        rows = statements.execute(records.DATED, queue=self.queue, now=statements.now)
+        counts.update({(task, module): count for task, module, count in rows})
+        piles = [Pile(*name, count) for name, count in counts.items()]
+        return [
+            pile
+            for pile in piles
+            if pile.count >= SMALLEST_PILE and pile.task not in self.told_piles
+        ]
+
+    def keep_worker(self, statements: Statements) -> None:
+        """Keep others from finding that the lease is over until jobs are claimed."""
+        if not statements.execute(records.KEEP_WORKER, token=self.owner):
+            raise WorkerLost
+
+    def take_level(
+        self, statements: Statements, level: int, found: list[JobRecord]
+    ) -> tuple[bool, float]:
+        """Add due jobs of a level; tell whether that is all, and when more are due."""
+        now, demand = statements.now, self.demand
+        ranks = [2 * level + kind for kind, takes in enumerate(demand.kinds) if takes]
+        jobs: list[JobRecord] = []
+        has_more = False
+        for rank in ranks:
+            place: dict[str, Any] = {"queue": self.queue, "rank": rank, "now": now}
+            limit = demand.room_for(rank % 2, found)
+            if not limit:
+                continue
+            rows = statements.execute(records.SELECT_DUE, limit=limit, **place)
+            jobs += readable(statements, rows)
+            has_more |= len(rows) == limit
+        for job in sorted(jobs, key=order_of):
+            if len(found) >= demand.limit or (found and is_alone(job)):
+                return True, now
+            found.append(job)
+            if is_alone(job):
+                return True, now
+        if has_more:
+            return True, now
+        dues = [next_due_of(statements, self.queue, rank) for rank in ranks]
+        return False, min(dues, default=math.inf)
+
+
+def order_of(job: JobRecord) -> tuple[float, int]:
+    """Return what jobs of one level are sorted by."""
+    return job.due_at, job.sequence
+
+
+def next_due_of(statements: Statements, queue: str, rank: int) -> float:
+    """Return when the next job of a queue and rank is due."""
+    now = statements.now
+    rows = statements.execute(records.NEXT_DUE, now=now, queue=queue, rank=rank)
+    if not rows:
+        return math.inf
+    ((due, created),) = rows
+    if not (is_number(due) and is_number(created)):
+        return math.inf
+    if created <= now + LOOK_EVERY:
+        return float(due)
+    # The clock was set back while nobody was there to notice it.
+    statements.execute(records.NEW_JOBS, queue=queue, now=now)
+    return now
+
+
+def is_over(moment: float | None, now: float) -> bool:
+    """Tell whether a moment, if there is one, has come."""
+    return is_number(moment) and moment <= now
+
+
+def is_alone(job: JobRecord) -> bool:
+    """Tell whether a job is claimed alone: it may take others down with it."""
+    return bool(job.is_once or job.crashes)
+
+
+# -- workers ------------------------------------------------------------------------
+
+
+def add_worker(
+    statements: Statements, token: str, queue: str, lease: float, place: str
+) -> None:
+    """Store a worker, which is alive for *lease* seconds."""
+    statements.execute(
+        records.ADD_WORKER,
+        token=token,
+        queue=queue,
+        lease=statements.now + lease,
+        place=place,
+    )
+
+
+def extend_lease(statements: Statements, token: str, lease: float) -> bool:
+    """Extend the lease of a worker; False if others have taken its jobs."""
+    moment = statements.now + lease
+    return statements.change(records.BEAT, token=token, lease=moment) > 0
+
+
+def remove_worker(statements: Statements, token: str) -> None:
+    """Forget a worker that has no jobs any more."""
+    statements.execute(records.REMOVE_WORKER, token=token)

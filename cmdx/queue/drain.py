@@ -1,0 +1,89 @@
+"""
+Draining: all that is due is run here and now, as one worker would run it.
+
+Under ``cmdx.testing.instant()`` time passes only here: it moves on to when the next job
+is due, and is left at the start plus ``ahead``.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from cmdx import clock
+from cmdx.declare.checks import check_seconds
+from cmdx.exceptions import CmdxError
+from cmdx.queue.claims import Claims
+from cmdx.queue.clerk import Demand
+from cmdx.queue.legs import Leg, run_leg
+
+if TYPE_CHECKING:
+    from typing import NoReturn
+
+    from cmdx.queue.clerk import End
+    from cmdx.queue.queue import Queue
+
+
+async def drain(queue: Queue, ahead: float, *, awaits: bool) -> int:
+    """Run all that is due until *ahead* seconds from now; return how many legs."""
+    end = clock.now() + check_seconds("drain", "ahead", ahead)
+    if not awaits:
+        refuse_in_event_loop()
+    count = 0
+    ends: list[End] = []
+    with Claims(queue) as claims:
+        while True:
+            report = claims.do_round(ends, Demand(1))
+            legs = [Leg(queue, record) for record in report.claimed]
+            ends = [await run_here(leg, awaits=awaits) for leg in legs]
+            count += len(ends)
+            if any(leg.interrupt is not None for leg in legs):
+                claims.do_round(ends)
+                raise_interrupt(legs[0], awaits=awaits)
+            if ends:
+                continue
+            until_due = max(report.next_due - queue.store.now(), 0.0)
+            left = end - clock.now()
+            if until_due > 0:
+                await pass_time(min(until_due, left), awaits=awaits)
+                claims.extend_lease()
+            if until_due > left:
+                return count
+
+
+async def pass_time(seconds: float, *, awaits: bool) -> None:
+    """Let time pass; virtual time at once, and not as a pause of a task."""
+    if seconds <= 0:
+        return
+    advance = getattr(clock.current.get(), "advance", None)
+    if advance is not None:
+        advance(seconds)
+    else:
+        await clock.pause(seconds, awaits=awaits)
+
+
+async def run_here(leg: Leg, *, awaits: bool) -> End:
+    """Run a leg in this thread, or in an event loop of its own if it needs one."""
+    leg.is_of_caller = True
+    is_async = bool(leg.record.is_async)
+    if awaits or not is_async:
+        return await run_leg(leg, awaits=awaits and is_async)
+    import asyncio
+
+    return asyncio.run(run_leg(leg, awaits=True))
+
+
+def refuse_in_event_loop() -> None:
+    """Refuse to block an event loop, before anything is claimed."""
+    asyncio = sys.modules.get("asyncio")
+    if asyncio is not None and asyncio._get_running_loop() is not None:
+        message = "drain() would block the event loop. Use `await queue.adrain()`."
+        raise CmdxError(message)
+
+
+def raise_interrupt(leg: Leg, *, awaits: bool) -> NoReturn:
+    """Raise what has interrupted the user; the job was given back."""
+    if leg.interrupt is None or (leg.record.is_async and not awaits):
+        # The event loop of the leg has taken the signal for a cancellation.
+        raise KeyboardInterrupt
+    raise leg.interrupt

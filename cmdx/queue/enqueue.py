@@ -1,0 +1,321 @@
+"""
+From an invocation to the row of a job.
+
+1. the invocation is checked, with its inputs              ``new_row``
+2. its key, its priority and its policy are resolved       ``new_row``
+3. it is written, unless its id or unique text is taken    ``write_row``
+
+User code runs in the first two steps only; ``write_row`` runs inside a transaction.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from contextlib import suppress
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
+
+from cmdx import Task
+from cmdx.chain import chain_of, new_id, running_task
+from cmdx.declare.checks import check_kinds, check_names, check_seconds
+from cmdx.exceptions import DefinitionError
+from cmdx.inputs.resolve import resolve
+from cmdx.queue import records, table
+from cmdx.queue.errors import JobConflict
+from cmdx.queue.jobs import read_invocation
+from cmdx.queue.policy import (
+    PRIORITY_WORDS,
+    QueuePlan,
+    check_retry,
+    is_priority,
+    job_options,
+    options_text,
+)
+from cmdx.queue.table import ARRIVING, ENDED, STARTED, JobRecord, JobState
+from cmdx.run.record import check_can_start
+from cmdx.wire import RefusedInputError, WireError, dump_invocation, fingerprint
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from cmdx import RetryOptions
+    from cmdx.queue.queue import Queue
+    from cmdx.stores import Statements
+
+Row: TypeAlias = dict[str, Any]
+"""The values of a new job, by the names of their columns."""
+
+Until: TypeAlias = Literal["started", "ended"] | float
+
+STRICT_KEY = ""
+"""The key of all jobs of a strict queue."""
+
+DATED = 2
+"""What ``is_dated`` is for a job that waits for a date, rather than for some time."""
+
+LONGEST_TEXT = 255
+"""How long ids, keys and unique texts may be."""
+
+EMPTY = JobRecord(
+    *(None for _ in JobRecord._fields)  # type: ignore[arg-type]
+)._replace(sequence=0, crashes=0, cancels=0)
+
+
+class EnqueueManyKeywords(TypedDict, total=False):
+    """The options of ``Queue.enqueue_many``."""
+
+    after: float | None
+    """The seconds to wait first."""
+    at: datetime | None
+    """When to run it, with a time zone."""
+    priority: int | None
+    """Higher goes first."""
+    retry: RetryOptions | None
+    """The options of the rule ``job``."""
+
+
+class EnqueueKeywords(EnqueueManyKeywords, total=False):
+    """The options of ``Queue.enqueue``."""
+
+    key: str | None
+    """Jobs with the same key run one after the other."""
+    id: str | None
+    """The id of the job."""
+    unique: str | None
+    """A text that no other job of the queue has."""
+    until: Until | None
+    """Until when the job has its unique text."""
+    within: Any
+    """The user's own connection, in whose transaction the job is stored."""
+
+
+def has_identity(options: EnqueueKeywords) -> bool:
+    """Tell whether another job may be the same as one that is enqueued."""
+    return options.get("id") is not None or options.get("unique") is not None
+
+
+def new_row(
+    queue: Queue, invocation: Task[Any], options: Mapping[str, Any], now: float
+) -> Row:
+    """Return the row of a new job; refuse what could not run."""
+    check_invocation(invocation)
+    check_names("enqueue", options, EnqueueKeywords.__annotations__, OTHER_WORDS)
+    plan = QueuePlan.of(type(invocation))
+    of_call = check_retry(options.get("retry"))
+    rule = job_options(plan, of_call, queue.retry)
+    after, at = options.get("after"), options.get("at")
+    check_kinds("enqueue", options, PRIORITY)
+    priority = options.get("priority")
+    priority = plan.priority if priority is None else priority
+    key = key_of(invocation, plan, options.get("key"))
+    key = STRICT_KEY if queue.strict else key
+    unique = checked_text("unique", options.get("unique"))
+    until = until_text(options.get("until"), now)
+    dumped = dump_invocation(invocation)
+    return {
+        "id": checked_text("id", options.get("id")) or new_id(),
+        "queue": queue.name,
+        "state": JobState.READY.value if key is None else ARRIVING,
+        "rank": table.rank_of(priority, key, plan.is_async),
+        "due_at": due_time(now, after, at),
+        "priority": priority,
+        "key": key,
+        "task": plan.name,
+        "module": plan.module,
+        "inputs": json.dumps(dumped["inputs"]),
+        "retry": options_text(of_call),
+        "options": options_text(rule),
+        "is_async": int(plan.is_async),
+        "is_once": int(plan.is_once),
+        "is_dated": DATED if at is not None else int(after is not None),
+        "unique_text": unique,
+        "unique_until": None if unique is None else until,
+        "unique_held": unique,
+        "schedule": None,
+        "origin": origin_text(),
+        "created_at": now,
+    }
+
+
+PRIORITY = {"priority": (is_priority, PRIORITY_WORDS)}
+
+OTHER_WORDS = {
+    "delay": "use `after`, in seconds",
+    "countdown": "use `after`, in seconds",
+    "eta": "use `at`, a datetime with a time zone",
+    "run_at": "use `at`, a datetime with a time zone",
+    "job_id": "use `id`",
+    "task_id": "use `id`",
+    "lock": "use `key`",
+    "queueing_lock": "use `unique`",
+    "retries": "use `retry=RetryOptions(max_attempts=...)`",
+    "max_attempts": "use `retry=RetryOptions(max_attempts=...)`",
+}
+"""What other libraries call the options: Celery, dramatiq, huey and procrastinate."""
+
+
+def check_invocation(invocation: object) -> None:
+    """Refuse anything but a task with its inputs that has not run."""
+    if not isinstance(invocation, Task):
+        message = (
+            "a queue takes an invocation, such as ChargeCard(order_id=7), "
+            f"got {invocation!r}."
+        )
+        raise TypeError(message)
+    name = type(invocation).__qualname__
+    again = f"queue.enqueue({name}(...))"
+    check_can_start(invocation, awaits=True, instead=again, again=again)
+
+
+def key_of(invocation: Task[Any], plan: QueuePlan, key: object) -> str | None:
+    """Check the inputs of a job, and return its key."""
+    resolved = resolved_copy(invocation)
+    if key is None:
+        key = plan.key(resolved) if callable(plan.key) else plan.key
+    return checked_text("key", key)
+
+
+def resolved_copy(invocation: Task[Any]) -> Task[Any]:
+    """Return a task with the same inputs, resolved; refuse inputs that are wrong."""
+    run = invocation._cmdx_
+    values = run.given if run._context is None else run._context.items()
+    task = type(invocation)(dict(values))
+    run = task._cmdx_
+    run.start(task, awaits=True)
+    resolve(task, run.plan.inputs)
+    if run._errors:
+        name = type(invocation).__qualname__
+        raise RefusedInputError(f"{name} cannot be enqueued: {run._errors}.")
+    return task
+
+
+def due_time(now: float, after: object, at: object) -> float:
+    """Return when a job is due; what is past is due now."""
+    if after is not None and at is not None:
+        message = "enqueue takes after= or at=, not both."
+        raise DefinitionError(message)
+    if after is not None:
+        return now + check_seconds("enqueue", "after", after)
+    if at is None:
+        return now
+    if not isinstance(at, datetime) or at.tzinfo is None:
+        message = (
+            f"enqueue: at must be a datetime with a time zone, got {at!r}. "
+            "Write datetime(..., tzinfo=UTC)."
+        )
+        raise DefinitionError(message)
+    return max(now, at.timestamp())
+
+
+def checked_text(name: str, value: object) -> str | None:
+    """Return what ``check_text`` returns, or None if nothing was given."""
+    return None if value is None else check_text(name, value)
+
+
+def check_text(name: str, value: object, *, where: str = "enqueue") -> str:
+    """Return a text of 1 to 255 characters that a database can store."""
+    if not isinstance(value, str) or not 1 <= len(value) <= LONGEST_TEXT:
+        message = (
+            f"{where}: {name} must be a text of 1 to {LONGEST_TEXT} characters, "
+            f"got {value!r}."
+        )
+        raise DefinitionError(message)
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        is_storable = False
+    else:
+        is_storable = "\0" not in value
+    if not is_storable:
+        message = f"{where}: {name} must be storable as text, got {value!r}."
+        raise DefinitionError(message)
+    return value
+
+
+def until_text(until: object, now: float) -> str:
+    """Return until when a unique text is that of a job, as it is stored."""
+    if until is None:
+        return ENDED
+    if until in (STARTED, ENDED):
+        return str(until)
+    if isinstance(until, str):
+        message = (
+            'enqueue: until must be "started", "ended" or a number of seconds, '
+            f"got {until!r}."
+        )
+        raise DefinitionError(message)
+    return repr(now + check_seconds("enqueue", "until", until, above_zero=True))
+
+
+def origin_text() -> str | None:
+    """Return what a job carries of the task that enqueues it, as JSON."""
+    origin: dict[str, str] = {}
+    task = running_task()
+    if task is not None and task._cmdx_.phase == "running":
+        chain = chain_of(task._cmdx_)
+        origin["cid"] = chain.id
+        if chain.xid is not None:
+            origin["xid"] = str(chain.xid)
+    origin.update(trace_headers())
+    return json.dumps(origin) if origin else None
+
+
+def trace_headers() -> Mapping[str, str]:
+    """Return the trace of OpenTelemetry that is under way, if there is one."""
+    propagate: Any = sys.modules.get("opentelemetry.propagate")
+    if propagate is None:
+        return {}
+    headers: dict[str, str] = {}
+    propagate.inject(headers)
+    return {name: headers[name] for name in ("traceparent",) if name in headers}
+
+
+# -- writing ------------------------------------------------------------------------
+
+
+def write_row(
+    statements: Statements, row: Row, *, may_be_there: bool
+) -> JobRecord | None:
+    """
+    Store a new job; return the one that has its id or unique text, None if none has.
+
+    Args:
+        statements: Those of the transaction.
+        row: The values.
+        may_be_there: Whether the caller has given the id or a unique text.
+    """
+    if not may_be_there:
+        records.insert_job(statements, row)
+        return None
+    while not records.insert_unless_there(statements, row):
+        found = records.peek_job(statements, row["id"])
+        if found is not None:
+            return found
+        holder = records.load_unique(statements, row["queue"], row["unique_held"] or "")
+        if holder is not None and not table.has_lapsed(holder, statements.now):
+            return holder
+        if holder is not None:
+            statements.execute(records.FREE_UNIQUE, sequence=holder.sequence)
+    return None
+
+
+def record_of_row(row: Row) -> JobRecord:
+    """Return the record of a job that was just written."""
+    return EMPTY._replace(**row)
+
+
+def require_same(
+    found: JobRecord, row: Row, invocation: Task[Any], tasks: Any
+) -> JobRecord:
+    """Return the job that has the id; refuse one of another task or other inputs."""
+    if found.id != row["id"]:
+        return found  # it has the unique text
+    if found.task == row["task"] and found.queue == row["queue"]:
+        if found.inputs == row["inputs"]:
+            return found
+        with suppress(WireError, ValueError):  # somebody has edited its inputs
+            stored = read_invocation(found, tasks)
+            if fingerprint(stored) == fingerprint(invocation):
+                return found
+    raise JobConflict(found.id, found.task, row["task"])

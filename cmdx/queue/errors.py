@@ -1,0 +1,92 @@
+"""What goes wrong with jobs: raised to callers, or the cause of a failed result."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cmdx.exceptions import CmdxError, rebuild_error
+
+
+class JobError(CmdxError):
+    """A job cannot be used as it was asked for, or has no outcome of its own."""
+
+    retryable = False
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Rebuild from the finished sentence."""
+        return rebuild_error, (type(self), self.args, {})
+
+
+class JobGone(JobError, LookupError):  # noqa: N818 -- named in the contract
+    """
+    The job is not stored, any more or yet.
+
+    Args:
+        id: The id.
+        is_uncommitted: Whether it was written in a transaction of the user's that was
+            not committed.
+    """
+
+    def __init__(self, id: str, *, is_uncommitted: bool = False) -> None:  # noqa: A002 -- as users write it
+        if is_uncommitted:
+            why = (
+                "is not stored yet: the transaction given as within= was not "
+                "committed. Commit it first."
+            )
+        else:
+            why = (
+                "is not stored: it has ended and was removed, or there was none. Read "
+                "results sooner, or give the queue a longer `keep`."
+            )
+        super().__init__(f"the job {id!r} {why}")
+
+
+class JobConflict(JobError):  # noqa: N818 -- named in the contract
+    """The id belongs to a job of another task, or with other inputs."""
+
+    def __init__(self, id: str, stored: str, task: str) -> None:  # noqa: A002 -- as users write it
+        what = "with other inputs of" if stored == task else "for"
+        super().__init__(
+            f"the job {id!r} was enqueued {what} {stored}. "
+            "Use another id for another job."
+        )
+
+
+class JobCancelled(JobError):  # noqa: N818 -- named in the contract
+    """The job was cancelled before it succeeded."""
+
+    def __init__(self, id: str) -> None:  # noqa: A002 -- as users write it
+        super().__init__(
+            f"the job {id!r} was cancelled. Replay it, or enqueue another one."
+        )
+
+
+class JobCrashed(JobError):  # noqa: N818 -- like those of the contract
+    """The processes that ran the job have died, each time."""
+
+    def __init__(self, id: str, crashes: int) -> None:  # noqa: A002 -- as users write it
+        super().__init__(
+            f"{crashes} processes died while they ran the job {id!r}, so it is not "
+            "tried again. Find out what kills them, then replay it."
+        )
+
+
+class JobIndeterminate(JobError):  # noqa: N818 -- like those of the contract
+    """Nobody can know whether the work of the job was done."""
+
+    def __init__(self, id: str) -> None:  # noqa: A002 -- as users write it
+        super().__init__(
+            f"nobody can know whether the job {id!r} was done: its process has died, "
+            "or was cut off for longer than its lease, and its task may not run twice. "
+            "Look at its effects, then replay it if need be."
+        )
+
+
+class JobUnreadable(JobError):  # noqa: N818 -- like those of the contract
+    """No worker could make the task of its stored form."""
+
+    def __init__(self, id: str, why: str) -> None:  # noqa: A002 -- as users write it
+        super().__init__(
+            f"the job {id!r} cannot be run: {why} Deploy workers that know the task, "
+            "or repair the row, then replay it."
+        )

@@ -1,0 +1,139 @@
+"""Which jobs are meant: the filters of ``find``, ``cancel_all`` and the like."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, TypedDict
+
+import attrs
+
+from cmdx.declare.checks import check_names
+from cmdx.exceptions import DefinitionError
+from cmdx.queue.records import SELECT
+from cmdx.queue.table import ARRIVING, JobState
+from cmdx.wire import dump_invocation
+from cmdx.wire.names import name_and_module
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from cmdx import Task
+    from cmdx.queue.table import JobRecord
+
+
+class JobFilters(TypedDict, total=False):
+    """What jobs can be looked for by."""
+
+    state: JobState | str | None
+    """Where they stand."""
+    task: type[Task[Any]] | str | None
+    """The class, or its name."""
+    inputs: Mapping[str, Any] | None
+    """Some of their inputs; only together with *task*."""
+    key: str | None
+    error: type[BaseException] | str | None
+    """The class of the error that ended them, or its name."""
+    since: datetime | float | None
+    """Those that were enqueued at this time or later."""
+    until: datetime | float | None
+    """Those that were enqueued before this time."""
+
+
+FILTERS = tuple(JobFilters.__annotations__)
+
+
+@attrs.frozen
+class Filter:
+    """A condition in SQL with its values, and what only Python can compare."""
+
+    condition: str
+    values: dict[str, Any]
+    inputs: Mapping[str, Any]
+
+    def matches(self, record: JobRecord) -> bool:
+        """Tell whether the inputs of a job are those that are looked for."""
+        if not self.inputs:
+            return True
+        try:
+            stored = json.loads(record.inputs)
+        except ValueError:  # somebody has edited it
+            return False
+        return isinstance(stored, dict) and all(
+            name in stored and stored[name] == value
+            for name, value in self.inputs.items()
+        )
+
+    def query(self) -> str:
+        """Return the SQL that selects the next jobs, in the order of their age."""
+        return (
+            f"{SELECT} where {self.condition} and sequence > :after "
+            "order by sequence limit :page"
+        )
+
+
+def filter_of(queue: str, filters: Mapping[str, Any]) -> Filter:
+    """Return what selects the jobs of a queue."""
+    check_names("find", filters, FILTERS)
+    given = {name: value for name, value in filters.items() if value is not None}
+    if "inputs" in given and "task" not in given:
+        message = "find: inputs= can be looked for only together with task=."
+        raise DefinitionError(message)
+    values: dict[str, Any] = {"queue": queue}
+    conditions = ["queue = :queue", *conditions_of(given, values)]
+    inputs = encoded_inputs(given.get("task"), given.get("inputs") or {})
+    return Filter(" and ".join(conditions), values, inputs)
+
+
+def conditions_of(given: Mapping[str, Any], values: dict[str, Any]) -> Iterator[str]:
+    """Yield conditions, and add their values."""
+    if "state" in given:
+        yield state_condition(given["state"], values)
+    if "task" in given:
+        task = given["task"]
+        values["task"] = task if isinstance(task, str) else name_and_module(task)[0]
+        yield "task = :task"
+    if "key" in given:
+        values["key"] = given["key"]
+        yield "key = :key"
+    if "error" in given:
+        error = given["error"]
+        values["error"] = error if isinstance(error, str) else error.__qualname__
+        yield "error = :error"
+    for name, comparison in (("since", ">="), ("until", "<")):
+        if name in given:
+            values[name] = seconds_of(name, given[name])
+            yield f"created_at {comparison} :{name}"
+
+
+def state_condition(state: object, values: dict[str, Any]) -> str:
+    """Return the condition for a state as people see it."""
+    try:
+        values["state"] = JobState(state).value  # type: ignore[arg-type]
+    except ValueError:
+        message = f"find: state is one of {', '.join(JobState)}, got {state!r}."
+        raise DefinitionError(message) from None
+    if state == JobState.HELD:
+        return f"(state = :state or state = '{ARRIVING}')"
+    return "state = :state"
+
+
+def seconds_of(name: str, moment: object) -> float:
+    """Return a moment in seconds since 1970."""
+    if isinstance(moment, datetime) and moment.tzinfo is not None:
+        return moment.timestamp()
+    if isinstance(moment, int | float) and not isinstance(moment, bool):
+        return float(moment)
+    message = (
+        f"find: {name} must be a datetime with a time zone, or seconds since 1970, "
+        f"got {moment!r}."
+    )
+    raise DefinitionError(message)
+
+
+def encoded_inputs(task: Any, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return inputs as they are stored; of a name alone, as they are."""
+    if not inputs or isinstance(task, str):
+        return inputs
+    encoded: Mapping[str, Any] = dump_invocation(task(**inputs))["inputs"]
+    return encoded

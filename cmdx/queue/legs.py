@@ -1,0 +1,357 @@
+"""
+A leg: the part of a job that a worker does in one sitting.
+
+1. the invocation is read from its stored form                       ``Leg.read``
+2. its run begins, or goes on where the last leg stopped             ``Leg.begin``
+3. it runs by the policy of the job, and may be cancelled            ``run_leg``
+4. what came of it is to be stored with the job                      ``Leg.end_by``
+
+It is written once, as a coroutine, for threads and for the event loop: in a thread
+nothing in it suspends, so ``drive`` runs it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import sys
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from cmdx import Suspended, clock, task_retried
+from cmdx.chain import chain_of
+from cmdx.queue import records, table
+from cmdx.queue.clerk import End
+from cmdx.queue.jobs import Job, current_leg, origin_of, read_invocation
+from cmdx.queue.policy import QueuePlan, options_from, plan_under
+from cmdx.queue.signals import announce, job_hung, job_retried, job_started
+from cmdx.report import error_name
+from cmdx.run import deadlines
+from cmdx.run.lifecycle import end_without_run, lifecycle
+from cmdx.stores.errors import StoreError
+from cmdx.task import begin_leg
+from cmdx.wire import WireError
+from cmdx.wire.results import result_text
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from cmdx import Result, Task
+    from cmdx.queue.queue import Queue
+    from cmdx.queue.table import JobRecord
+    from cmdx.run.record import Run
+    from cmdx.stores import Statements
+
+PROGRESS_INTERVAL = 0.2
+"""The shortest time between two notes of progress that are stored, in seconds."""
+
+
+class Leg:
+    """A job that a worker of this process has claimed."""
+
+    def __init__(self, queue: Queue, record: JobRecord) -> None:
+        self.queue = queue
+        self.record = record
+        self.job: Job[Any] = Job(queue, record)
+        self.clock = clock.current.get()
+        self.is_cancelled = False
+        self.is_given_back = False
+        """Whether it is cancelled only because its worker stops."""
+        self.is_of_caller = False
+        """Whether it runs in the thread or coroutine of a user, who drains a queue."""
+        self.interrupt: BaseException | None = None
+        """What has interrupted that user."""
+        self.claimed_at = clock.Clock.monotonic()
+        self.began_at: float | None = None
+        """When the attempt under way began, by the real clock; None between two."""
+        self.is_reported_hung = False
+        self.timeout: float | None = None
+        self.progress: str | None = None
+        self._stored_progress_at = -math.inf
+        self._limit = deadlines.TimeLimit(math.inf)
+        self._limit.holds = False  # until it is cancelled
+        self._task: asyncio.Task[Any] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    # -- before and after the run -------------------------------------------------
+
+    def read(self) -> Task[Any]:
+        """Return the invocation; raise ``WireError`` or ``ValueError``."""
+        return read_invocation(self.record, self.queue.tasks)
+
+    def begin(self, task: Task[Any], *, awaits: bool) -> Run:
+        """Begin the run, or go on where the last leg stopped."""
+        record = self.record
+        text = record.suspension
+        earlier = None if text is None else json.loads(text)
+        run = begin_leg(task, earlier, self.queue.longest_pause, awaits=awaits)
+        run.plan = plan_under(type(task), options_from(record.options))
+        xid = origin_of(record).get("xid")
+        if xid is not None:
+            chain_of(run).xid = xid
+        self.timeout = QueuePlan.of(type(task)).timeout
+        if self.timeout is not None:
+            limit_attempts(task, self, self.timeout)
+        return run
+
+    def end_by(self, result: Result[Any]) -> End:
+        """Return what becomes of the job by the result of its run."""
+        cause = result.cause
+        return self.end(
+            table.finish,
+            is_success=not result.failed,
+            result=result_text(result),
+            error=None if cause is None else error_name(cause),
+            reason=result.reason,
+        )
+
+    def end(self, change: Any, **facts: Any) -> End:
+        """Return what becomes of the job by an event of ``cmdx.queue.table``."""
+        made = partial(change, **facts) if facts else change
+        return End(self.record, made, self.progress)
+
+    # -- while it runs ------------------------------------------------------------
+
+    def cancel(self) -> None:
+        """Cancel the run: async work is cancelled, other work has no time left."""
+        self.is_cancelled = True
+        self._limit.moment = self.clock.monotonic()
+        self._limit.holds = True
+        self.cancel_coroutine()
+
+    def cancel_coroutine(self) -> None:
+        """Cancel the asyncio task that runs it, if there is one."""
+        if self._loop is not None:
+            with suppress(RuntimeError):  # the loop is closed: nothing runs any more
+                self._loop.call_soon_threadsafe(self._cancel_task)
+
+    def _cancel_task(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+    def note_asyncio_task(self) -> None:
+        """Remember the asyncio task that runs it, so that it can be cancelled."""
+        import asyncio
+
+        self._task, self._loop = asyncio.current_task(), asyncio.get_running_loop()
+        if self.is_cancelled or self.is_given_back:
+            self._cancel_task()
+
+    def forget_asyncio_task(self) -> None:
+        """Leave the asyncio task alone: the run has ended."""
+        self._task = None
+
+    def report_if_hung(self) -> None:
+        """Tell once if an attempt takes longer than its timeout."""
+        began, timeout = self.began_at, self.timeout
+        if began is None or timeout is None or self.is_reported_hung:
+            return
+        seconds = clock.Clock.monotonic() - began
+        if seconds > timeout:
+            self.is_reported_hung = True
+            record = self.record
+            announce(
+                job_hung, record.task, record.module, job=self.job, seconds=seconds
+            )
+
+    def note_progress(self, text: str) -> None:
+        """Keep a note, and store it if the last one was stored some time ago."""
+        self.progress = text
+        now = clock.Clock.monotonic()
+        if now - self._stored_progress_at < PROGRESS_INTERVAL:
+            return
+        self._stored_progress_at = now
+        record = self.record
+
+        def write(statements: Statements) -> None:
+            statements.execute(
+                records.NOTE_PROGRESS,
+                progress=text,
+                sequence=record.sequence,
+                owner=record.owner,
+            )
+
+        with suppress(StoreError):  # it is stored with the end of the leg
+            self.queue.store.transact(write, relaxed=True)
+
+    def __enter__(self) -> None:
+        """Let it be the current job of what runs in the block."""
+        self._token = current_leg.set(self)
+        self._limit.outer = deadlines.current.get()
+        deadlines.current.set(self._limit)
+
+    def __exit__(self, *_error: object) -> None:
+        """Let the one before it be the current job again."""
+        deadlines.current.set(self._limit.outer)
+        current_leg.reset(self._token)
+
+
+async def run_leg(leg: Leg, *, awaits: bool) -> End:
+    """Run a job until it ends, or has to wait for its next attempt."""
+    try:
+        task = leg.read()
+    except WireError as error:
+        warn_of_unread(leg.record.task, error)
+        return leg.end(table.leave_unread, why=str(error))
+    except Exception as error:  # it is not JSON, and will not be
+        return leg.end(table.bury_unread, why=f"its inputs are not JSON ({error}).")
+    if type(task)._cmdx_.plan.awaits and not awaits:
+        return await run_in_loop(leg)
+    record = leg.record
+    announce(job_started, record.task, record.module, job=leg.job)
+    try:
+        run = leg.begin(task, awaits=awaits)
+    except Exception as error:  # a class that cannot run, or edited data
+        return leg.end_by(end_without_run(leg.read(), error))
+    try:
+        with leg, Retries(leg, task):
+            if awaits:
+                leg.note_asyncio_task()
+            try:
+                result = await lifecycle(task, run)
+            finally:
+                leg.forget_asyncio_task()
+    except Suspended as suspended:
+        text = json.dumps(suspended.to_dict())
+        return leg.end(table.suspend, pause=suspended.pause, suspension=text)
+    except BaseException as error:  # an interrupt; the run was rolled back
+        return end_by_interrupt(leg, error)
+    return leg.end_by(result)
+
+
+async def run_in_loop(leg: Leg) -> End:
+    """Run a job whose class has become asynchronous since it was enqueued."""
+    import asyncio
+
+    if asyncio._get_running_loop() is not None:
+        return await run_leg(leg, awaits=True)
+    return asyncio.run(run_leg(leg, awaits=True))
+
+
+def warn_of_unread(task: str, error: Exception) -> None:
+    """Log once per task that this process cannot run its jobs."""
+    if task not in warned_of:
+        warned_of.add(task)
+        message = "jobs of %s are left to other workers, because %s"
+        logging.getLogger("cmdx").warning(message, task, error)
+
+
+warned_of: set[str] = set()
+
+
+async def run_guarded(leg: Leg, *, awaits: bool) -> End:
+    """Do what ``run_leg`` does; what is raised outside of the run counts as a crash."""
+    try:
+        return await run_leg(leg, awaits=awaits)
+    except BaseException:  # such as a module of the user's that exits when imported
+        logging.getLogger("cmdx").exception("the job %r cannot be run", leg.record.id)
+        return leg.end(table.crash)
+
+
+def end_by_interrupt(leg: Leg, error: BaseException) -> End:
+    """Return what becomes of a job whose run was interrupted."""
+    asyncio = sys.modules.get("asyncio")
+    was_cancelled = asyncio is not None and isinstance(error, asyncio.CancelledError)
+    if leg.is_cancelled:
+        return leg.end(table.end_cancelled)
+    if leg.is_of_caller and is_for_caller(error):
+        leg.interrupt = error
+    is_stopped = leg.interrupt is not None or (was_cancelled and leg.is_given_back)
+    if is_stopped and not leg.record.is_once:
+        return leg.end(table.give_back)
+    # What would have ended the process inline counts as if it had.
+    return leg.end(table.crash)
+
+
+def is_for_caller(error: BaseException) -> bool:
+    """Tell whether an interrupt was not made by the work itself."""
+    asyncio = sys.modules.get("asyncio")
+    if asyncio is None or not isinstance(error, asyncio.CancelledError):
+        return isinstance(error, KeyboardInterrupt)
+    running = asyncio._get_running_loop() and asyncio.current_task()
+    return bool(running and running.cancelling())
+
+
+class Retries:
+    """A block in which the retries of a job are announced as such."""
+
+    def __init__(self, leg: Leg, task: Task[Any]) -> None:
+        self.leg = leg
+        self.task = task
+        self.is_on = bool(job_retried.receivers)
+
+    def __enter__(self) -> None:
+        """Listen to the retries of this run."""
+        if self.is_on:
+            task_retried.connect(self.announce, sender=type(self.task))
+
+    def __exit__(self, *_error: object) -> None:
+        """Listen no longer."""
+        if self.is_on:
+            task_retried.disconnect(self.announce, sender=type(self.task))
+
+    def announce(self, _sender: Any, *, task: Task[Any], **facts: Any) -> None:
+        """Announce a retry of the job, if it is one of this run."""
+        if task is not self.task:
+            return
+        record = self.leg.record
+        announce(
+            job_retried,
+            record.task,
+            record.module,
+            job=self.leg.job,
+            attempt=facts["attempt"],
+            max_attempts=most_attempts(record, task),
+            delay=facts["delay"],
+            error=facts["error"],
+        )
+
+
+def most_attempts(record: JobRecord, task: Task[Any]) -> int:
+    """Return how often ``work`` of a job may be called."""
+    options = options_from(record.options)
+    if options is not None and options.max_attempts is not None:
+        return options.max_attempts
+    limit: int = task._cmdx_.plan.retry.limit
+    return limit + 1
+
+
+# -- the timeout of an attempt ------------------------------------------------------
+
+
+def limit_attempts(task: Any, leg: Leg, seconds: float) -> None:
+    """Have attempts of *task* be timed; an asynchronous one fails when it is over."""
+    work = task.work
+    is_async = type(task)._cmdx_.plan.awaits
+    task.work = partial(await_in_time if is_async else call_timed, work, leg, seconds)
+
+
+def call_timed(work: Any, leg: Leg, _seconds: float) -> Any:
+    """Call ``work``, and note when it began."""
+    leg.began_at = clock.Clock.monotonic()
+    leg.is_reported_hung = False
+    try:
+        return work()
+    finally:
+        leg.began_at = None
+
+
+async def await_in_time(work: Any, leg: Leg, seconds: float) -> Any:
+    """Await ``work``; raise ``TimeoutError`` if it takes too long."""
+    import asyncio
+    import inspect
+
+    scope = asyncio.timeout(seconds)
+    try:
+        async with scope:
+            value = work()
+            return await value if inspect.isawaitable(value) else value
+    except TimeoutError as error:
+        if not scope.expired():
+            raise
+        name = leg.record.task.rpartition(":")[2]
+        message = f"an attempt of {name} took longer than {seconds:g} s"
+        is_from_scope = isinstance(error.__cause__, asyncio.CancelledError)
+        raise TimeoutError(message) from (None if is_from_scope else error)

@@ -1,0 +1,94 @@
+"""
+Jobs in the user's own transaction: stored if it is committed, and only then.
+
+The connection may be one of sqlite3 or psycopg, or what SQLAlchemy and Django have
+around one. It is recognised by the id of the store in its database.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cmdx.queue import records, table
+from cmdx.stores.connections import (
+    is_async_connection,
+    unwrapped_connection,
+    user_connection,
+)
+
+if TYPE_CHECKING:
+    from cmdx.queue.enqueue import Row
+    from cmdx.queue.table import JobRecord
+    from cmdx.stores import Store
+    from cmdx.stores.connections import UserConnection
+
+
+class Outbox:
+    """A connection of the user's, and what wakes workers when it is committed."""
+
+    def __init__(self, connection: UserConnection, announcement: str | None) -> None:
+        self.execute = connection.execute
+        self.announcement = announcement
+
+
+async def outbox_of(given: object, store: Store, *, awaits: bool) -> Outbox:
+    """Return what writes jobs by the connection *given*; refuse one of another kind."""
+    require_plain(given, awaits=awaits)
+    connection = await unwrapped_connection(given)
+    require_plain(connection, awaits=awaits)
+    found = await user_connection(connection, store)
+    return Outbox(found, store.announcement)
+
+
+def require_plain(connection: object, *, awaits: bool) -> None:
+    """Refuse an asynchronous connection where nothing can be awaited."""
+    if is_async_connection(connection) and not awaits:
+        message = (
+            "an asynchronous connection needs aenqueue(), or pass a synchronous one."
+        )
+        raise TypeError(message)
+
+
+async def write_in_outbox(
+    outbox: Outbox, row: Row, *, may_be_there: bool
+) -> JobRecord | None:
+    """
+    Store a new job by the user's connection.
+
+    Return the job that has its id or unique text, None if none has. Nothing here fails
+    because of a conflict: that would end the transaction, which is not ours to end.
+    """
+    if not may_be_there:
+        await outbox.execute(records.INSERT, **row)
+    while may_be_there:
+        found = await job_in_the_way(outbox, row)
+        if found is not None:
+            return found
+        await outbox.execute(records.INSERT_UNLESS_THERE, **row)
+        if await was_written(outbox, row):
+            break  # no other transaction was faster
+    if outbox.announcement is not None:
+        await outbox.execute(outbox.announcement)
+    return None
+
+
+async def job_in_the_way(outbox: Outbox, row: Row) -> JobRecord | None:
+    """Return the job that has the id or the unique text of a new one."""
+    found = records.first_record(await outbox.execute(records.PEEK, id=row["id"]))
+    text = row["unique_held"]
+    if found is not None or text is None:
+        return found
+    rows = await outbox.execute(records.PEEK_UNIQUE, queue=row["queue"], text=text)
+    holder = records.first_record(rows)
+    if holder is None or not table.has_lapsed(holder, row["created_at"]):
+        return holder
+    await outbox.execute(records.FREE_UNIQUE, sequence=holder.sequence)
+    return None
+
+
+async def was_written(outbox: Outbox, row: Row) -> bool:
+    """Tell whether the job with the id of a new one is that one."""
+    found = records.first_record(await outbox.execute(records.PEEK, id=row["id"]))
+    return found is not None and all(
+        getattr(found, name) == row[name] for name in records.NEW_COLUMNS
+    )

@@ -1,0 +1,318 @@
+"""Reading and writing the records of jobs, inside a transaction of a store."""
+
+from __future__ import annotations
+
+import math
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from cmdx.queue.table import ARRIVING, JobRecord, JobState
+from cmdx.stores.errors import StoreError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from cmdx.stores import Statements
+
+COLUMNS = JobRecord._fields
+LISTED = ", ".join(COLUMNS)
+
+NEW_COLUMNS = (
+    "id", "queue", "state", "rank", "due_at", "priority", "key", "task", "module",
+    "inputs", "retry", "options", "is_async", "is_once", "is_dated", "unique_text",
+    "unique_until", "unique_held", "schedule", "origin", "created_at",
+)  # fmt: skip
+"""What a new job has; all else is empty or zero."""
+
+CHANGEABLE = (
+    "state", "rank", "due_at", "position", "unique_held", "schedule", "owner",
+    "crashes", "cancels", "unread_since", "suspension", "result", "error", "reason",
+    "progress", "started_at", "ended_at",
+)  # fmt: skip
+"""What events change."""
+
+ASSIGNED = ", ".join(f"{name} = :{name}" for name in CHANGEABLE)
+NEW_LISTED = ", ".join(NEW_COLUMNS)
+NEW_BOUND = ", ".join(f":{name}" for name in NEW_COLUMNS)
+
+INSERT = f"insert into cmdx_job ({NEW_LISTED}) values ({NEW_BOUND})"  # noqa: S608 -- names of columns
+INSERT_UNLESS_THERE = f"{INSERT} on conflict do nothing"
+SELECT = f"select {LISTED} from cmdx_job"  # noqa: S608 -- names of columns
+PEEK = f"{SELECT} where id = :id"
+LOAD = f"{PEEK} for update"
+PEEK_UNIQUE = f"{SELECT} where queue = :queue and unique_held = :text"
+LOAD_UNIQUE = f"{PEEK_UNIQUE} for update"
+UPDATE = f"update cmdx_job set {ASSIGNED} where sequence = :sequence"  # noqa: S608 -- names of columns
+
+CLAIMABLE = """
+    queue = :queue and state = 'ready' and rank = :rank and due_at <= :now
+"""
+SELECT_DUE = f"""
+    {SELECT} where {CLAIMABLE}
+    order by due_at, sequence limit :limit for update skip locked
+"""
+NEXT_RANK = """
+    select min(rank) from cmdx_job
+    where queue = :queue and state = 'ready' and rank > :rank
+"""
+NEXT_DUE = """
+    select due_at, created_at from cmdx_job
+    where queue = :queue and state = 'ready' and rank = :rank and due_at > :now
+    order by due_at limit 1
+"""
+DATED = """
+    select task, module, count(*) from (
+        select task, module, is_dated from cmdx_job
+        where queue = :queue and state = 'ready' and due_at <= :now limit 1000
+    ) as due
+    where is_dated > 0 group by task, module
+"""
+START = """
+    update cmdx_job set state = 'running', owner = :owner, started_at = :now
+    where sequence = :sequence
+"""
+FREE_UNIQUE = "update cmdx_job set unique_held = null where sequence = :sequence"
+OWNED = """
+    select sequence, cancels, unique_held, progress from cmdx_job
+    where queue = :queue and state = 'running' and owner = :owner for update
+"""
+RUNNING_OF = f"""
+    {SELECT} where queue = :queue and state = 'running' and owner = :owner for update
+"""
+CANCELS_OF = """
+    select sequence from cmdx_job
+    where queue = :queue and state = 'running' and owner = :owner and cancels = 1
+"""
+PEEK_ARRIVALS = f"""
+    select sequence, key from cmdx_job where queue = :queue and state = '{ARRIVING}'
+    order by sequence limit :limit
+"""  # noqa: S608 -- a constant
+ARRIVALS = f"""
+    {SELECT} where queue = :queue and state = '{ARRIVING}'
+    order by sequence limit :limit for update skip locked
+"""
+HEAD = """
+    select 1 from cmdx_job where queue = :queue and key = :key
+    and (state = 'ready' or state = 'running')
+"""
+NEXT_OF_KEY = f"""
+    {SELECT} where queue = :queue and key = :key and state = 'held'
+    order by position limit 1 for update
+"""
+REMOVE_ENDED = """
+    delete from cmdx_job where sequence in (
+        select sequence from cmdx_job
+        where queue = :queue and state = :state and rank = 0 and due_at <= :now
+        limit :limit
+    )
+"""
+REMOVE = "delete from cmdx_job where sequence = :sequence and state = :state"
+COUNTS = """
+    select state, count(*) from cmdx_job where queue = :queue group by state
+"""
+REPAIR = """
+    update cmdx_job set priority = 0, created_at = :created_at
+    where sequence = :sequence
+"""
+"""What ``UPDATE`` leaves as it is, of a row that somebody has edited."""
+NOTE_PROGRESS = """
+    update cmdx_job set progress = :progress
+    where sequence = :sequence and owner = :owner and state = 'running'
+"""
+
+NO_RANK = -(2**40)
+"""Below every rank."""
+
+
+def insert_job(statements: Statements, values: Mapping[str, Any]) -> None:
+    """Store a new job, whose id is new."""
+    statements.execute(INSERT, **values)
+
+
+def insert_jobs(statements: Statements, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Store new jobs, whose ids are new."""
+    statements.executemany(INSERT, rows)
+
+
+def insert_unless_there(statements: Statements, values: Mapping[str, Any]) -> bool:
+    """Store a new job, unless one has its id or its unique text; tell whether."""
+    return statements.change(INSERT_UNLESS_THERE, **values) > 0
+
+
+def peek_job(statements: Statements, id: str) -> JobRecord | None:  # noqa: A002 -- as users write it
+    """Return a job, which others may be changing."""
+    return first_record(statements.execute(PEEK, id=id))
+
+
+def load_job(statements: Statements, id: str) -> JobRecord | None:  # noqa: A002 -- as users write it
+    """Return a job and keep others from changing it."""
+    return first_record(statements.execute(LOAD, id=id))
+
+
+def load_unique(statements: Statements, queue: str, text: str) -> JobRecord | None:
+    """Return the job that has a unique text, and keep others from changing it."""
+    return first_record(statements.execute(LOAD_UNIQUE, queue=queue, text=text))
+
+
+def update_job(statements: Statements, record: JobRecord) -> None:
+    """Store what an event has made of a job."""
+    statements.execute(UPDATE, **row_of(record))
+
+
+def update_jobs(statements: Statements, records: Iterable[JobRecord]) -> None:
+    """Store what events have made of jobs."""
+    statements.executemany(UPDATE, [row_of(record) for record in records])
+
+
+def row_of(record: JobRecord) -> dict[str, Any]:
+    """Return the values of a row."""
+    values = record._asdict()
+    values["state"] = str(record.state)
+    return values
+
+
+def start_jobs(statements: Statements, records: Sequence[JobRecord]) -> None:
+    """Store that a worker runs jobs, as ``table.start`` says."""
+    statements.executemany(
+        START,
+        [
+            {"owner": job.owner, "now": job.started_at, "sequence": job.sequence}
+            for job in records
+        ],
+    )
+    freed = [job for job in records if job.unique_text and not job.unique_held]
+    statements.executemany(FREE_UNIQUE, [{"sequence": job.sequence} for job in freed])
+
+
+def readable_records(rows: Iterable[tuple[Any, ...]]) -> Iterator[JobRecord]:
+    """Yield the records in rows, without those that somebody has edited."""
+    for row in rows:
+        with suppress(StoreError):
+            yield record_of(row)
+
+
+def first_record(rows: Sequence[tuple[Any, ...]]) -> JobRecord | None:
+    """Return the record in the first row, None if there is none."""
+    return record_of(rows[0]) if rows else None
+
+
+def record_of(row: tuple[Any, ...]) -> JobRecord:
+    """Return the record in a row."""
+    record = JobRecord(*row)
+    try:
+        if record.state != ARRIVING:
+            JobState(record.state)
+        # Whether the numbers are numbers: a SQLite file takes anything.
+        math.fsum((record.due_at, record.priority, record.crashes, record.created_at))
+    except (TypeError, ValueError) as error:
+        raise StoreError(
+            f"the stored job {record.id!r} cannot be read: {error}",
+            "Somebody has edited the table cmdx_job: restore or delete the row",
+        ) from None
+    return record
+
+
+# -- queues and workers -------------------------------------------------------------
+
+ADD_QUEUE = """
+    insert into cmdx_queue (name, is_paused, positions) values (:queue, 0, 0)
+    on conflict do nothing
+"""
+PAUSED = "select is_paused from cmdx_queue where name = :queue"
+SEE = "update cmdx_queue set seen_at = :now where name = :queue"
+LOCK_QUEUE = "select positions from cmdx_queue where name = :queue for update"
+SET_POSITIONS = "update cmdx_queue set positions = :positions where name = :queue"
+SET_PAUSED = "update cmdx_queue set is_paused = :paused where name = :queue"
+
+# What waits too long if the clock was set back, from :seen to :now.
+NEW_JOBS = """
+    update cmdx_job set due_at = due_at - (created_at - :now), created_at = :now
+    where queue = :queue and created_at > :now and is_dated < 2 and suspension is null
+    and unread_since is null and state in ('ready', 'held', 'arriving')
+"""
+PAUSES = """
+    update cmdx_job set due_at = due_at - (:seen - :now)
+    where queue = :queue and state = 'ready' and due_at > :now
+    and (suspension is not null or unread_since is not null)
+"""
+# No interval and no lease ends later than this, unless the clock was set back.
+INTERVALS = """
+    update cmdx_schedule set due_at = :now + every
+    where queue = :queue and every is not null and due_at > :now + every + :slack
+"""
+LEASES = """
+    update cmdx_worker set lease = :now + :lease
+    where queue = :queue and lease > :now + :lease + :slack
+"""
+
+ADD_WORKER = """
+    insert into cmdx_worker (token, queue, lease, place)
+    values (:token, :queue, :lease, :place)
+"""
+REMOVE_WORKER = "delete from cmdx_worker where token = :token"
+BEAT = "update cmdx_worker set lease = :lease where token = :token"
+KEEP_WORKER = "select lease from cmdx_worker where token = :token for share"
+SURVEY = """
+    select
+    (select count(*) from cmdx_worker where token = :owner),
+    (select min(lease) from cmdx_worker where queue = :queue and token <> :owner),
+    (select is_paused from cmdx_queue where name = :queue),
+    (select seen_at from cmdx_queue where name = :queue),
+    (select min(due_at) from cmdx_schedule where queue = :queue),
+    (select min(sequence) from cmdx_job where queue = :queue and state = 'arriving'),
+    (select count(*) from cmdx_job where queue = :queue and state = 'running'
+     and owner = :owner and cancels = 1)
+"""
+LOST_WORKERS = """
+    select token from cmdx_worker
+    where queue = :queue and lease <= :now and token <> :owner
+    order by token for update skip locked
+"""
+
+
+class Survey(NamedTuple):
+    """What there is to do for a worker of a queue."""
+
+    is_registered: int
+    """Whether the lease of the worker was not found to be over."""
+    first_lease: float | None
+    """When the first lease of another worker ends."""
+    is_paused: int | None
+    seen_at: float | None
+    """The time when a worker last looked at the clock."""
+    next_tick: float | None
+    """When the first schedule is due."""
+    has_arrivals: int | None
+    """Whether jobs with a key wait for their places."""
+    has_cancels: int
+    """Whether jobs of the worker are to be cancelled."""
+
+
+def survey(statements: Statements, queue: str, owner: str) -> Survey:
+    """Find out what there is to do, by one statement."""
+    return Survey(*statements.execute(SURVEY, queue=queue, owner=owner)[0])
+
+
+def lock_queue(statements: Statements, queue: str) -> int:
+    """
+    Keep others from changing the order of keys; return the last position given.
+
+    It is locked before any job, so that nobody waits for each other.
+    """
+    rows = statements.execute(LOCK_QUEUE, queue=queue)
+    if not rows:
+        statements.execute(ADD_QUEUE, queue=queue)
+        rows = statements.execute(LOCK_QUEUE, queue=queue)
+    return int(rows[0][0])
+
+
+def is_paused(statements: Statements, queue: str) -> bool:
+    """Tell whether workers may not claim jobs."""
+    rows = statements.execute(PAUSED, queue=queue)
+    return bool(rows and rows[0][0])
+
+
+def set_paused(statements: Statements, queue: str, *, paused: bool) -> None:
+    """Store whether workers may not claim jobs."""
+    statements.execute(ADD_QUEUE, queue=queue)
+    statements.execute(SET_PAUSED, queue=queue, paused=int(paused))

@@ -1,0 +1,431 @@
+"""
+Schedules: jobs that are enqueued again and again.
+
+1. a schedule is stored with what its jobs need      ``write_schedule``
+2. a worker finds that it is due                     ``fire_due``
+3. what that means is decided                        ``decide_tick``
+4. the job is enqueued in the same transaction, so two workers cannot both do it
+5. ``every`` is counted from the end of the job      ``note_end``
+
+``cron`` is read by cronsim, which knows what a time zone does in spring and autumn.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypedDict
+
+import attrs
+
+from cmdx.chain import new_id
+from cmdx.declare.checks import finite_number
+from cmdx.exceptions import CmdxError, DefinitionError
+from cmdx.queue import records
+from cmdx.queue.enqueue import check_text
+from cmdx.queue.policy import options_from
+from cmdx.queue.table import ENDED_STATES
+from cmdx.wire.encoding import canonical_text
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from cmdx import RetryOptions
+    from cmdx.stores import Statements
+
+Missed: TypeAlias = Literal["once", "skip"]
+
+LONGEST_INTERVAL = 2_592_000
+"""30 days, in seconds."""
+
+CRON_FIELDS = 5
+
+LATE = 60.0
+"""Seconds after which a run counts as missed."""
+
+MOST_TICKS = 100
+"""How many schedules fire in one round."""
+
+NAMES = {
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+    "@monthly": "0 0 1 * *",
+    "@weekly": "0 0 * * 0",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@hourly": "0 * * * *",
+}
+"""What cron calls some of its expressions."""
+
+
+class ScheduleKeywords(TypedDict, total=False):
+    """The options of ``Queue.schedule``."""
+
+    every: float | None
+    """The seconds from the end of a run to the next."""
+    cron: str | None
+    """An expression of cron."""
+    zone: str | None
+    """The time zone of *cron*."""
+    missed: Missed | None
+    """What to do if nobody was there in time."""
+    retry: RetryOptions | None
+    """The retry options of its jobs."""
+    id: str | None
+    """The id of the schedule."""
+
+
+class ScheduleRecord(NamedTuple):
+    """A schedule as it is stored."""
+
+    id: str
+    queue: str
+    identity: str
+    task: str
+    module: str
+    inputs: str
+    template: str
+    """What a job of it has, as JSON."""
+    every: float | None
+    cron: str | None
+    zone: str
+    missed: str
+    due_at: float | None
+    """When it fires; None while a job of ``every`` has not ended."""
+    job: str | None
+    """The id of the last job."""
+    created_at: float
+
+
+@attrs.frozen
+class Schedule:
+    """A task that is enqueued again and again; made by ``Queue.schedule``."""
+
+    id: str
+    queue: str
+    task: str
+    """The name of the task."""
+    inputs: dict[str, Any]
+    """The inputs, as JSON."""
+    every: float | None
+    cron: str | None
+    zone: str
+    missed: str
+    retry_options: RetryOptions | None
+    due_at: float | None
+    """When it fires next; None while a job of ``every`` has not ended."""
+    job: str | None
+    """The id of the job that was enqueued last."""
+    created_at: float
+
+    @classmethod
+    def of(cls, record: ScheduleRecord) -> Schedule:
+        """Return what is public of a record."""
+        return cls(
+            id=record.id,
+            queue=record.queue,
+            task=record.task,
+            inputs=object_in(record.inputs),
+            every=record.every,
+            cron=record.cron,
+            zone=record.zone,
+            missed=record.missed,
+            retry_options=options_from(object_in(record.template).get("retry")),
+            due_at=record.due_at,
+            job=record.job,
+            created_at=record.created_at,
+        )
+
+
+def object_in(text: str) -> dict[str, Any]:
+    """Return what is stored as a JSON object; empty if somebody has edited it."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+# -- times --------------------------------------------------------------------------
+
+
+def check_interval(every: object) -> float:
+    """Return the seconds between two runs; refuse what is none."""
+    number = finite_number(every)
+    if number is None or number <= 0:
+        raise DefinitionError("every must be a positive number")
+    if number > LONGEST_INTERVAL:
+        message = f"every cannot exceed {LONGEST_INTERVAL} seconds (30 days)"
+        raise DefinitionError(message)
+    return number
+
+
+def check_cron(cron: object, zone: object) -> str:
+    """Return an expression of cron; refuse one that is never due, or no zone."""
+    if not isinstance(cron, str):
+        message = (
+            f"schedule: cron must be a text such as '0 9 * * MON-FRI', got {cron!r}."
+        )
+        raise DefinitionError(message)
+    text = NAMES.get(cron.strip().lower(), cron.strip())
+    if text.startswith("@"):
+        message = f"schedule: cron knows {', '.join(NAMES)}, not {cron!r}."
+        raise DefinitionError(message)
+    zone_of(zone)
+    try:
+        if len(text.split()) != CRON_FIELDS:
+            message = "it does not have five fields"
+            raise ValueError(message)  # noqa: TRY301 -- as cronsim does
+        next_time(text, str(zone), 0.0)
+    except ValueError as error:
+        message = (
+            f"schedule: {cron!r} is not an expression of cron: {error}. "
+            "Write minute, hour, day, month and weekday, such as '0 9 * * MON-FRI'."
+        )
+        raise DefinitionError(message) from None
+    return text
+
+
+def zone_of(name: object) -> Any:
+    """Return a time zone; refuse what is none."""
+    from zoneinfo import ZoneInfo
+
+    try:
+        return ZoneInfo(name)  # type: ignore[arg-type]
+    except Exception:  # of a name that is none, or of a system without zones
+        message = (
+            f"schedule: there is no time zone {name!r}. Use a name such as "
+            "'Europe/Berlin'; a system without zones needs the package tzdata."
+        )
+        raise DefinitionError(message) from None
+
+
+def next_time(cron: str, zone: str, after: float) -> float:
+    """Return when an expression is due next; raise ``ValueError`` if it never is."""
+    cronsim = require_cronsim()
+    begin = datetime.fromtimestamp(after, zone_of(zone))
+    try:
+        moment: datetime = next(cronsim.CronSim(cron, begin))
+    except cronsim.CronSimError as error:
+        raise ValueError(str(error)) from None
+    except StopIteration:
+        message = "it is never due"
+        raise ValueError(message) from None
+    return moment.timestamp()
+
+
+def require_cronsim() -> Any:
+    """Return the package that reads expressions of cron."""
+    try:
+        import cronsim
+    except ImportError:
+        message = (
+            "schedules by cron need the package cronsim. "
+            'Install it with: pip install "pycmdx[queue]"'
+        )
+        raise CmdxError(message) from None
+    return cronsim
+
+
+def new_record(  # noqa: PLR0913 -- the options of a schedule
+    row: Mapping[str, Any],
+    *,
+    every: float | None = None,
+    cron: str | None = None,
+    zone: str = "UTC",
+    missed: str = "once",
+    id: str | None = None,  # noqa: A002 -- as users write it
+) -> ScheduleRecord:
+    """Return the record of a new schedule, whose jobs are like *row*."""
+    if (every is None) == (cron is None):
+        message = "schedule takes every= or cron=, one of them."
+        raise DefinitionError(message)
+    if missed not in ("once", "skip"):
+        message = f'schedule: missed is "once" or "skip", got {missed!r}.'
+        raise DefinitionError(message)
+    zone = getattr(zone, "key", zone)  # of a ZoneInfo
+    every = None if every is None else check_interval(every)
+    cron = None if cron is None else check_cron(cron, zone)
+    template = {name: row[name] for name in records.NEW_COLUMNS}
+    record = ScheduleRecord(
+        id=new_id() if id is None else check_text("id", id, where="schedule"),
+        queue=row["queue"],
+        identity="" if id is None else canonical_text(["id", id]),
+        task=row["task"],
+        module=row["module"],
+        inputs=row["inputs"],
+        template=json.dumps(template),
+        every=every,
+        cron=cron,
+        zone=zone,
+        missed=missed,
+        due_at=None,
+        job=None,
+        created_at=row["created_at"],
+    )
+    if id is None:
+        record = record._replace(identity=identity_of(record))
+    return record._replace(due_at=time_after(record, record.created_at))
+
+
+# -- deciding -----------------------------------------------------------------------
+
+
+@attrs.frozen
+class Tick:
+    """What happens when a schedule is due."""
+
+    record: ScheduleRecord
+    """As it is to be stored."""
+    fires: bool
+    missed: float | None = None
+    """When it should have fired, if that is too long ago."""
+    error: str | None = None
+    """Why it cannot be read, and does not fire any more."""
+
+
+def decide_tick(record: ScheduleRecord, now: float, *, is_busy: bool) -> Tick:
+    """
+    Decide what happens to a schedule that is due.
+
+    Args:
+        record: The schedule.
+        now: The time.
+        is_busy: Whether its last job has not ended.
+    """
+    due = now if record.due_at is None else record.due_at
+    after_due = time_after(record, due)
+    is_missed = now - due > LATE or after_due <= now
+    fires = not is_busy and not (is_missed and record.missed == "skip")
+    waits_for_end = record.every is not None and fires
+    next_due = None if waits_for_end else time_after(record, now)
+    return Tick(
+        record._replace(due_at=next_due, job=new_id() if fires else record.job),
+        fires,
+        due if is_missed else None,
+    )
+
+
+def time_after(record: ScheduleRecord, moment: float) -> float:
+    """Return when a schedule is due after *moment*."""
+    if record.every is not None:
+        return moment + record.every
+    try:
+        return next_time(record.cron or "", record.zone, moment)
+    except (ValueError, CmdxError):  # somebody has edited it, or cronsim is not here
+        return moment + LONGEST_INTERVAL
+
+
+# -- storing ------------------------------------------------------------------------
+
+COLUMNS = ScheduleRecord._fields
+LISTED = ", ".join(COLUMNS)
+BOUND = ", ".join(f":{name}" for name in COLUMNS)
+ASSIGNED = ", ".join(
+    f"{name} = :{name}" for name in COLUMNS if name not in ("id", "created_at")
+)
+SELECT = f"select {LISTED} from cmdx_schedule"  # noqa: S608 -- names of columns
+SELECT_ALL = f"{SELECT} where queue = :queue order by created_at, id"
+LOAD = f"{SELECT} where queue = :queue and id = :id for update"
+LOAD_SAME = f"{SELECT} where queue = :queue and identity = :identity for update"
+SELECT_DUE = f"""
+    {SELECT} where queue = :queue and due_at <= :now
+    order by due_at, id limit {MOST_TICKS} for update skip locked
+"""
+NEXT_DUE = "select min(due_at) from cmdx_schedule where queue = :queue"
+INSERT = f"""
+    insert into cmdx_schedule ({LISTED}) values ({BOUND}) on conflict do nothing
+"""  # noqa: S608 -- names of columns
+UPDATE = f"update cmdx_schedule set {ASSIGNED} where id = :id"  # noqa: S608 -- names of columns
+REMOVE = "delete from cmdx_schedule where queue = :queue and id = :id"
+NOTE_END = """
+    update cmdx_schedule set due_at = :now + every
+    where id = :id and job = :job and every is not null
+"""
+STOP = "update cmdx_schedule set due_at = null where id = :id"
+STATE = "select state from cmdx_job where id = :id"
+
+
+def identity_of(record: ScheduleRecord) -> str:
+    """Return a text that is the same for the same task, inputs and times."""
+    times = [record.every] if record.cron is None else [record.cron, record.zone]
+    return canonical_text([record.task, json.loads(record.inputs), times])
+
+
+def write_schedule(
+    statements: Statements, record: ScheduleRecord, *, replaces: bool
+) -> tuple[ScheduleRecord, bool]:
+    """
+    Store a schedule; return it, or the one that is there, and whether it is new.
+
+    Args:
+        statements: Those of the transaction.
+        record: The schedule.
+        replaces: Whether its id was given, so that it replaces the one that has it.
+    """
+    if statements.change(INSERT, **record._asdict()):
+        return record, True
+    sql, same = (LOAD, "id") if replaces else (LOAD_SAME, "identity")
+    given = {"queue": record.queue, same: getattr(record, same)}
+    rows = statements.execute(sql, **given)
+    if not rows:
+        message = (
+            f"schedule: the id {record.id!r} belongs to a schedule of another queue. "
+            "Use another id."
+        )
+        raise DefinitionError(message)
+    stored = ScheduleRecord(*rows[0])
+    if not replaces:
+        return stored, False
+    changed = record._replace(created_at=stored.created_at, job=stored.job)
+    statements.execute(UPDATE, **changed._asdict())
+    return changed, False
+
+
+def fire_due(statements: Statements, queue: str) -> list[Tick]:
+    """Enqueue the jobs of schedules that are due."""
+    rows = statements.execute(SELECT_DUE, queue=queue, now=statements.now)
+    return [fire(statements, ScheduleRecord(*row)) for row in rows]
+
+
+def next_time_of(statements: Statements, queue: str) -> float:
+    """Return when the next schedule of a queue is due."""
+    ((due,),) = statements.execute(NEXT_DUE, queue=queue)
+    return math.inf if due is None else float(due)
+
+
+def fire(statements: Statements, record: ScheduleRecord) -> Tick:
+    """Do what is to be done with a schedule that is due."""
+    now, busy = statements.now, is_busy(statements, record)
+    try:
+        tick = decide_tick(record, now, is_busy=busy)
+        row = job_row(tick.record, now) if tick.fires else None
+    except (LookupError, TypeError, ValueError) as error:  # somebody has edited it
+        statements.execute(STOP, id=record.id)
+        return Tick(record, fires=False, error=str(error))
+    if row is not None:
+        records.insert_job(statements, row)
+    statements.execute(UPDATE, **tick.record._asdict())
+    return tick
+
+
+def is_busy(statements: Statements, record: ScheduleRecord) -> bool:
+    """Tell whether the last job of a schedule has not ended."""
+    if record.job is None:
+        return False
+    rows = statements.execute(STATE, id=record.job)
+    return bool(rows) and rows[0][0] not in ENDED_STATES
+
+
+def job_row(record: ScheduleRecord, now: float) -> dict[str, Any]:
+    """Return the row of the job that a schedule enqueues."""
+    template: dict[str, Any] = json.loads(record.template)
+    json.loads(template["inputs"])  # or every job of it would be dead
+    times = {"due_at": now, "created_at": now}
+    return {**template, "id": record.job, "schedule": record.id, **times}
+
+
+def note_end(statements: Statements, job: Any) -> None:
+    """Count the time until the next run from the end of this one."""
+    statements.execute(NOTE_END, now=statements.now, id=job.schedule, job=job.id)

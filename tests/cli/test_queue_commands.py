@@ -1,0 +1,288 @@
+"""``python -m cmdx worker`` and ``jobs``, and the demo that kills a worker."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from cmdx.cli.main import main
+from cmdx.queue import Queue
+from cmdx.testing import instant
+
+APP = """
+import time
+from cmdx import Task
+from cmdx.queue import Queue
+from cmdx.testing import instant
+
+queue = Queue("app.db")
+other = 7
+
+
+class Add(Task[int], name="cli.add"):
+    number: int
+
+    def work(self):
+        return self.number + 1
+
+
+class Fail(Task[None], name="cli.fail"):
+    secret: str
+
+    def work(self):
+        self.fail("the card was declined", code=402)
+
+
+class Raise(Task[None], name="cli.raise"):
+    def work(self):
+        raise ValueError("no such order")
+
+
+class Sleep(Task[None], name="cli.sleep"):
+    def work(self):
+        print("sleeping", flush=True)
+        time.sleep(60)
+"""
+
+
+@pytest.fixture
+def app(tmp_path, monkeypatch):
+    """Return a module with a queue in the working folder, imported as others do."""
+    (tmp_path / "queue_app.py").write_text(APP)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    import queue_app
+
+    yield queue_app
+    queue_app.queue.store.close()
+    del sys.modules["queue_app"]
+
+
+def start(*arguments):
+    command = [sys.executable, "-m", "cmdx", *arguments]
+    return subprocess.Popen(  # noqa: S603 -- our own command
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def wait_until(is_true):
+    end = time.monotonic() + 60
+    while not is_true():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+# -- worker -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("options", [[], ["--processes=2", "--threads=2"]])
+def test_a_worker_runs_jobs_until_it_is_stopped(app, options):
+    jobs = app.queue.enqueue_many([app.Add(number=number) for number in range(20)])
+    worker = start("worker", "queue_app:queue", *options)
+    values = [job.wait(60).value for job in jobs]
+    worker.send_signal(signal.SIGTERM)
+    _, errors = worker.communicate(timeout=60)
+
+    assert values == list(range(1, 21))
+    assert worker.returncode == 0
+    assert "has started; Ctrl-C stops it." in errors
+    assert "has stopped after" in errors
+
+
+def test_a_process_that_dies_is_replaced(app):
+    worker = start("worker", "queue_app:queue", "--processes=2")
+    assert app.queue.enqueue(app.Add(number=1)).wait(60).value == 2
+    path = f"/proc/{worker.pid}/task/{worker.pid}/children"
+    if not os.path.exists(path):  # noqa: PTH110 -- of this system
+        worker.kill()
+        pytest.skip("there is no /proc here")
+
+    def children():
+        with open(path, encoding="ascii") as listed:  # noqa: PTH123
+            return set(listed.read().split())
+
+    before = children()
+    for child in before:
+        os.kill(int(child), signal.SIGKILL)
+    wait_until(lambda: len(children() - before) == 2)
+
+    assert app.queue.enqueue(app.Add(number=2)).wait(60).value == 3
+    worker.send_signal(signal.SIGINT)
+    worker.communicate(timeout=60)
+    assert worker.returncode == 0
+
+
+def test_what_runs_when_the_grace_is_over_is_given_back(app):
+    job = app.queue.enqueue(app.Sleep())
+    worker = start("worker", "queue_app:queue", "--grace=0.1")
+    assert worker.stdout.readline() == "sleeping\n"
+    worker.send_signal(signal.SIGTERM)
+    worker.communicate(timeout=60)
+
+    assert job.refresh().state == "ready"
+    assert job.crashes == 0
+
+
+# -- jobs ---------------------------------------------------------------------------
+
+
+@pytest.fixture
+def jobs(app):
+    """Enqueue one job of each kind, run them, and return them."""
+    found = [
+        app.queue.enqueue(app.Add(number=1), key="k", id="added"),
+        app.queue.enqueue(app.Fail({"secret": "4111"}), id="failed"),
+        app.queue.enqueue(app.Raise(), id="raised"),
+    ]
+    with instant():
+        app.queue.drain(ahead=10)
+    return found
+
+
+@pytest.mark.usefixtures("jobs")
+@pytest.mark.parametrize("arguments", [[], ["counts"]])
+def test_jobs_are_counted(capsys, arguments):
+    assert main(["jobs", "queue_app:queue", *arguments]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "0 ready",
+        "0 held",
+        "0 running",
+        "1 done",
+        "2 dead",
+        "0 cancelled",
+    ]
+
+
+@pytest.mark.usefixtures("jobs")
+def test_jobs_are_listed_without_their_inputs(capsys):
+    assert main(["jobs", "queue_app:queue", "list"]) == 0
+    printed = capsys.readouterr().out
+
+    assert printed.splitlines() == [
+        "added  done       cli.add  key=k",
+        "failed  dead       cli.fail  reason: the card was declined",
+        "raised  dead       cli.raise  retries=2  reason: [ValueError] no such order",
+    ]
+
+
+@pytest.mark.usefixtures("jobs")
+def test_inputs_are_printed_if_asked_for(capsys):
+    arguments = ["list", "--state=dead", "--task=cli.fail", "--inputs"]
+    assert main(["jobs", "queue_app:queue", *arguments]) == 0
+    assert "inputs={'secret': '4111'}" in capsys.readouterr().out
+
+
+def test_inputs_that_are_not_json_do_not_end_the_list(app, capsys):
+    app.queue.enqueue(app.Add(number=1))
+    app.queue.store.transact(
+        lambda rows: rows.execute("update cmdx_job set inputs = '{'")
+    )
+
+    assert main(["jobs", "queue_app:queue", "list", "--inputs"]) == 0
+    assert "inputs=(not JSON)" in capsys.readouterr().out
+
+
+def test_an_empty_list_says_so(app, capsys):
+    del app
+    assert main(["jobs", "queue_app:queue", "list"]) == 0
+    assert capsys.readouterr().out == "no jobs\n"
+
+
+@pytest.mark.usefixtures("jobs")
+def test_a_job_is_shown_with_its_attempts_and_its_traceback(capsys):
+    assert main(["jobs", "queue_app:queue", "show", "raised"]) == 0
+    printed = capsys.readouterr().out
+
+    assert "state:    dead" in printed
+    assert "retries:  2" in printed
+    assert "attempt 2: no such order" in printed
+    assert 'raise ValueError("no such order")' in printed
+
+
+@pytest.mark.usefixtures("app")
+def test_a_job_that_is_not_there_is_an_error(capsys):
+    assert main(["jobs", "queue_app:queue", "show", "nobody"]) == 1
+    assert "there is no job 'nobody'" in capsys.readouterr().err
+
+
+def test_jobs_are_replayed_by_id_and_by_filter(jobs, capsys):
+    assert main(["jobs", "queue_app:queue", "replay", "failed"]) == 0
+    assert main(["jobs", "queue_app:queue", "replay", "--error=ValueError"]) == 0
+
+    assert capsys.readouterr().out == "1 job\n1 job\n"
+    assert [job.refresh().state for job in jobs] == ["done", "ready", "ready"]
+
+
+def test_jobs_are_cancelled(app, capsys):
+    waiting = app.queue.enqueue_many([app.Add(number=1)] * 1, after=60)
+    assert main(["jobs", "queue_app:queue", "cancel", "--everything"]) == 0
+
+    assert capsys.readouterr().out == "1 job\n"
+    assert waiting[0].refresh().state == "cancelled"
+
+
+@pytest.mark.parametrize("action", ["replay", "cancel"])
+@pytest.mark.usefixtures("app")
+def test_without_ids_or_a_filter_nothing_is_changed(action, capsys):
+    assert main(["jobs", "queue_app:queue", action]) == 2
+    assert capsys.readouterr().err == (
+        f"{action} needs ids, a filter, or --everything.\n"
+    )
+
+
+def test_a_queue_is_paused_and_resumed(app, capsys):
+    assert main(["jobs", "queue_app:queue", "pause"]) == 0
+    assert app.queue.paused
+    assert main(["jobs", "queue_app:queue"]) == 0
+    assert "paused: workers claim no jobs" in capsys.readouterr().out
+    assert main(["jobs", "queue_app:queue", "resume"]) == 0
+    assert not app.queue.paused
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        ("queue_app:queu", "queue_app has no 'queu'; did you mean 'queue'?"),
+        ("queue_app:other", "queue_app:other is not a queue but int."),
+        ("queue_app", "queue_app is a module with the queue queue."),
+        ("no_such_app:queue", "there is no module 'no_such_app'."),
+        ("queue_app.py:queue", "queue_app.py is a file."),
+        (":queue", "':queue' names no module."),
+    ],
+)
+@pytest.mark.parametrize("command", ["worker", "jobs"])
+@pytest.mark.usefixtures("app")
+def test_a_queue_that_cannot_be_found_is_an_error(command, target, message, capsys):
+    assert main([command, target]) == 2
+    assert capsys.readouterr().err.startswith(message)
+
+
+@pytest.mark.usefixtures("app")
+def test_a_wrong_filter_is_an_error(capsys):
+    assert main(["jobs", "queue_app:queue", "list", "--state=lost"]) == 2
+    assert "state is one of ready, held" in capsys.readouterr().err
+
+
+def test_the_package_of_the_queue_may_be_imported_for_its_tasks(app):
+    from cmdx.cli.queues import import_queue
+
+    assert isinstance(import_queue("queue_app:queue"), Queue)
+    assert "queue_app" in app.queue.tasks
+
+
+# -- the demo -----------------------------------------------------------------------
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGKILL")
+def test_the_demo_kills_a_worker_and_loses_nothing():
+    done = start("demo", "queue")
+    printed, errors = done.communicate(timeout=60)
+
+    assert done.returncode == 0, errors
+    assert "was killed by SIGKILL" in printed
+    assert "Jobs: 12 done. Lost: 0." in printed
