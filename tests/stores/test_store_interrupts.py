@@ -360,11 +360,13 @@ def test_a_signal_ends_waiting_for_a_row_on_postgres(postgres_place, raising_sig
     store, connection = postgres_place.open(), postgres_place.connect()
     store.transact(add(1))
     sql = "select id from note for update"
-    with connection.transaction():
+    with postgres_place.connect() as observer, connection.transaction():
         connection.execute(sql)
         session = store._connection.pgconn.backend_pid
         raising_signal.is_armed = True
-        sender = Call(send_until_handled, raising_signal, lambda: store._group)
+        sender = Call(
+            send_until_handled, raising_signal, lambda: is_waiting(observer, session)
+        )
         with pytest.raises(KeyboardInterrupt):
             store.transact(lambda statements: statements.execute(sql))
         sender.result()
@@ -381,6 +383,12 @@ def send_until_handled(raising, is_time):
     while raising.is_armed:
         os.kill(os.getpid(), signal.SIGUSR1)
         time.sleep(0.01)
+
+
+def is_waiting(connection, session):
+    """Tell whether a session waits for a lock; before, a signal need not end it."""
+    sql = "select 1 from pg_stat_activity where pid = %s and wait_event_type = 'Lock'"
+    return connection.execute(sql, [session]).fetchall() != []
 
 
 def has_ended(connection, session):

@@ -373,8 +373,13 @@ def ended():
     for signal in ENDS:
         signal.connect(note)
     cmdx.enable_logging("json", stream=io.StringIO())
-    with instant():
-        yield ends
+    gc.collect()
+    gc.disable()  # finalizers of what other tests left are no part of these runs
+    try:
+        with instant():
+            yield ends
+    finally:
+        gc.enable()
     structlog.reset_defaults()
     for signal in SIGNALS:
         signal.disconnect(receive)
