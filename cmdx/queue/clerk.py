@@ -66,6 +66,8 @@ class Demand:
     limit: int
     plain: float = math.inf
     coroutines: float = math.inf
+    is_idle: bool = True
+    """Whether it runs nothing, so that a job may be claimed that may kill it."""
 
     @property
     def kinds(self) -> tuple[bool, bool]:
@@ -336,6 +338,8 @@ class Round:
         for job in sorted(jobs, key=order_of):
             if len(found) >= demand.limit or (found and is_alone(job)):
                 return True, now
+            if job.crashes and not demand.is_idle:
+                return True, math.inf  # another worker may be idle before this one
             found.append(job)
             if is_alone(job):
                 return True, now

@@ -92,8 +92,6 @@ class Worker:
         self._running: dict[int, Leg] = {}
         self._ends: list[End] = []
         self._first_end_at = math.inf
-        self._alone: Leg | None = None
-        """A job that may kill its process; it runs while nothing else does."""
         self._seconds_per_leg = 0.01
         """How long a leg in a thread takes, about."""
         self._last_start_at = 0.0
@@ -236,7 +234,7 @@ class Worker:
 
     def _is_done(self) -> bool:
         with self._changed:
-            is_idle = not (self._running or self._ready or self._ends or self._alone)
+            is_idle = not (self._running or self._ready or self._ends)
             return self._is_stopping and is_idle
 
     def _do_round(self, claims: Claims) -> float:
@@ -283,18 +281,15 @@ class Worker:
     def _demand(self) -> Demand:
         """Return how many jobs are to be claimed, and of which kind."""
         with self._changed:
-            if self._is_stopping or self._alone is not None:
-                return NOTHING
-            if any(
-                leg.record.crashes for leg in (*self._running.values(), *self._ready)
-            ):
-                return NOTHING
+            legs = [*self._running.values(), *self._ready]
+            if self._is_stopping or any(leg.record.crashes for leg in legs):
+                return NOTHING  # what has crashed before runs while nothing else does
             running = sum(not leg.record.is_async for leg in self._running.values())
             wanted, waiting = self._wanted_in_buffer(running), len(self._ready)
             # Many at once, and not one by one.
             plain = wanted - waiting if 2 * waiting <= wanted else 0
             free = self.coroutines - (len(self._running) - running)
-        return Demand(min(self.batch, plain + free), plain, free)
+        return Demand(min(self.batch, plain + free), plain, free, is_idle=not legs)
 
     def _wanted_in_buffer(self, running: int) -> int:
         """Return how many jobs threads should have ahead of them."""
@@ -325,11 +320,7 @@ class Worker:
         with self._changed:
             oldest = monotonic() - LONGEST_IN_BUFFER
             late = [leg for leg in self._ready if leg.claimed_at < oldest]
-            legs = list(self._ready) if self._is_stopping else late
-            if self._is_stopping and self._alone is not None:
-                legs.append(self._alone)
-                self._alone = None
-            self._give_back(legs)
+            self._give_back(list(self._ready) if self._is_stopping else late)
 
     def _give_back(self, legs: Iterable[Leg]) -> None:
         """Give back jobs that were not started; those to be cancelled are then."""
@@ -343,7 +334,6 @@ class Worker:
         """Leave jobs to others, who have taken them: the lease was over."""
         with self._changed:
             self._ready.clear()
-            self._alone = None
 
     # -- handing over -------------------------------------------------------------
 
@@ -352,25 +342,14 @@ class Worker:
         legs = [self._new_leg(record) for record in report.claimed]
         with self._changed:
             for leg in legs:
-                if leg.record.crashes:
-                    self._alone = leg
-                elif leg.record.is_async:
+                if leg.record.is_async:
                     self._start_async(leg)
                 else:
                     self._ready.append(leg)
-            if self._alone is not None and not (self._running or self._ready):
-                self._start_alone()
             self._changed.notify(len(self._ready))
 
     def _new_leg(self, record: JobRecord) -> Leg:
         return Leg(self.queue, record)
-
-    def _start_alone(self) -> None:
-        leg, self._alone = self._alone, None
-        if leg is not None and leg.record.is_async:
-            self._start_async(leg)
-        elif leg is not None:
-            self._ready.append(leg)
 
     def _wait(self, next_due: float) -> None:
         """Wait until there is something to do."""

@@ -165,6 +165,39 @@ def test_a_job_with_crashes_runs_while_its_process_runs_nothing_else(queue):
 
 
 @on_each_store
+def test_a_job_with_crashes_is_left_to_others_by_a_worker_that_runs_something(queue):
+    first, crashed, last = queue.enqueue_many([Note() for _ in range(3)])
+    edit(crashed, crashes=1)
+    busy = Claims(queue)
+    report = busy.do_round((), Demand(5, is_idle=False))
+    assert [job.id for job in report.claimed] == [first.id]
+    report = busy.do_round((), Demand(5, is_idle=False))
+    assert report.claimed == []  # it waits until it is idle, too
+    assert report.next_due > queue.store.now()
+    _, (taken,) = claim(queue, 5)
+    assert taken.id == crashed.id
+    report = busy.do_round((), Demand(5, is_idle=False))
+    assert [job.id for job in report.claimed] == [last.id]
+
+
+def test_a_busy_worker_keeps_no_other_from_a_job_with_crashes(queue):
+    stop = Stop()
+
+    class Wait(Task[None], name="wait"):
+        def work(self):
+            stop.wait()
+
+    with queue.worker(threads=2), released(stop):
+        queue.enqueue(Wait())
+        stop.await_reached()
+        crashed = queue.enqueue(Note(), after=3600)
+        edit(crashed, crashes=1, due_at=0.0)
+        wake_workers(queue)
+        with queue.worker():
+            assert crashed.wait(PATIENCE).success
+
+
+@on_each_store
 def test_a_worker_that_lost_its_lease_changes_nothing_and_starts_anew(
     queue, instant, caplog
 ):
@@ -218,8 +251,10 @@ def test_a_stalled_worker_runs_again_what_others_took_from_it(queue, instant):
         instant.advance(LEASE + 1)
         Claims(queue).do_round()  # another worker finds it
         assert job.refresh().state == JobState.READY
+        tokens = workers_of(queue)
         wake_workers(queue)
-        wait_until(lambda: job.refresh().state == JobState.RUNNING)
+        wait_until(lambda: workers_of(queue) != tokens)  # it has started anew
+        assert job.refresh().state == JobState.READY  # until nothing else runs here
         stop.go_on.set()
         assert job.wait(PATIENCE).value == 2
         assert queue.enqueue(Note(text="on")).wait(PATIENCE).value == "on"
