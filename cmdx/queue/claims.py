@@ -13,6 +13,7 @@ import os
 import socket
 from contextlib import suppress
 from threading import Event, Thread
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from cmdx import clock
@@ -35,7 +36,7 @@ from cmdx.queue.upkeep import LEASE
 from cmdx.stores.errors import StoreError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Self
 
     from cmdx.queue.clerk import End, Pile
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
 BEATS_PER_LEASE = 3
 REMOVE_EVERY = 5.0
 """Seconds between two rounds that remove what has ended."""
+NO_PROGRESS: Mapping[int, str] = MappingProxyType({})
 PILE_EVERY = 60.0
 """Seconds between two warnings of many jobs of one task."""
 
@@ -105,7 +107,10 @@ class Claims:
         self._held.clear()
 
     def do_round(
-        self, ends: Sequence[End] = (), demand: Demand = clerk.NOTHING
+        self,
+        ends: Sequence[End] = (),
+        demand: Demand = clerk.NOTHING,
+        progress: Mapping[int, str] = NO_PROGRESS,
     ) -> Report:
         """Write ends and claim jobs in one transaction, then announce what happened."""
         if not self.token:
@@ -116,6 +121,7 @@ class Claims:
             self.queue.keep,
             ends,
             demand,
+            progress,
             removes=self._is_removal_due(),
             held=frozenset(self._held) if self._is_uncertain else None,
             told_piles=self._recent_piles(),

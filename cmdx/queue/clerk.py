@@ -38,7 +38,7 @@ from cmdx.queue.upkeep import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from cmdx.queue.records import Survey
     from cmdx.queue.schedules import Tick
@@ -128,6 +128,8 @@ class Round:
     keep: float
     ends: Sequence[End] = ()
     demand: Demand = NOTHING
+    progress: Mapping[int, str] = attrs.field(factory=dict)
+    """How far running jobs have come, by their numbers."""
     removes: bool = False
     held: frozenset[int] | None = None
     """What the worker knows that it has; None if there can be nothing else."""
@@ -143,6 +145,8 @@ class Round:
             lock_queue(statements, self.queue)
         if self.ends:
             report.ended = self.write_ends(statements)
+        if self.progress:
+            self.write_progress(statements)
         if self.held is not None:
             self.give_back_unknown(statements, self.held)
         self.tidy(statements, found, report)
@@ -230,6 +234,14 @@ class Round:
             return None
         stored = records.load_job(statements, end.record.id)
         return stored if stored and table.may_end(stored, owner) else None
+
+    def write_progress(self, statements: Statements) -> None:
+        """Write how far jobs have come, those that this worker still has."""
+        notes: list[dict[str, Any]] = [
+            {"sequence": sequence, "progress": text, "owner": self.owner}
+            for sequence, text in self.progress.items()
+        ]
+        statements.executemany(records.NOTE_PROGRESS, notes)
 
     def give_back_unknown(self, statements: Statements, held: frozenset[int]) -> None:
         """Give back what this worker has claimed without being told so."""

@@ -331,8 +331,9 @@ def progress(done: float, of: float | None = None, note: str | None = None) -> N
     """
     Note how far the running job has come, for ``Job.progress``.
 
-    It is stored a few times a second at most. Outside of a job it does nothing, so
-    that the task can also run inline.
+    It may be called often: a worker stores it a few times a second, and ``drain`` when
+    the job waits or ends. Outside of a job it does nothing, so that the task can also
+    run inline.
 
     Args:
         done: How much is done.
@@ -341,4 +342,4 @@ def progress(done: float, of: float | None = None, note: str | None = None) -> N
     """
     leg = current_leg.get()
     if leg is not None:
-        leg.note_progress(json.dumps([done, of, note]))
+        leg.progress = json.dumps([done, of, note])

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from cmdx import Suspended, clock, task_retried
 from cmdx.chain import chain_of
-from cmdx.queue import records, table
+from cmdx.queue import table
 from cmdx.queue.clerk import End
 from cmdx.queue.jobs import Job, current_leg, origin_of, read_invocation
 from cmdx.queue.policy import QueuePlan, options_from, plan_under
@@ -30,7 +30,6 @@ from cmdx.queue.signals import announce, job_hung, job_retried, job_started
 from cmdx.report import error_name
 from cmdx.run import deadlines
 from cmdx.run.lifecycle import end_without_run, lifecycle
-from cmdx.stores.errors import StoreError
 from cmdx.task import begin_leg
 from cmdx.wire import WireError
 from cmdx.wire.results import result_text
@@ -42,10 +41,6 @@ if TYPE_CHECKING:
     from cmdx.queue.queue import Queue
     from cmdx.queue.table import JobRecord
     from cmdx.run.record import Run
-    from cmdx.stores import Statements
-
-PROGRESS_INTERVAL = 0.2
-"""The shortest time between two notes of progress that are stored, in seconds."""
 
 
 class Leg:
@@ -69,7 +64,9 @@ class Leg:
         self.is_reported_hung = False
         self.timeout: float | None = None
         self.progress: str | None = None
-        self._stored_progress_at = -math.inf
+        """What the work last said of its progress, as JSON."""
+        self.stored_progress: str | None = None
+        """What of that is stored; the rest is stored with the end of the leg."""
         self._limit = deadlines.TimeLimit(math.inf)
         self._limit.holds = False  # until it is cancelled
         self._task: asyncio.Task[Any] | None = None
@@ -155,26 +152,6 @@ class Leg:
             announce(
                 job_hung, record.task, record.module, job=self.job, seconds=seconds
             )
-
-    def note_progress(self, text: str) -> None:
-        """Keep a note, and store it if the last one was stored some time ago."""
-        self.progress = text
-        now = clock.Clock.monotonic()
-        if now - self._stored_progress_at < PROGRESS_INTERVAL:
-            return
-        self._stored_progress_at = now
-        record = self.record
-
-        def write(statements: Statements) -> None:
-            statements.execute(
-                records.NOTE_PROGRESS,
-                progress=text,
-                sequence=record.sequence,
-                owner=record.owner,
-            )
-
-        with suppress(StoreError):  # it is stored with the end of the leg
-            self.queue.store.transact(write, relaxed=True)
 
     def __enter__(self) -> None:
         """Let it be the current job of what runs in the block."""

@@ -243,8 +243,9 @@ class Worker:
         self._has_echo = False
         ends = self._take_ends()
         demand, token = self._demand(), claims.token
+        progress = self._new_progress()
         try:
-            report = claims.do_round(ends, demand)
+            report = claims.do_round(ends, demand, progress)
         except Exception as error:
             self._keep_ends(ends)
             if claims.token != token:
@@ -255,6 +256,7 @@ class Worker:
         self.rounds += 1
         if claims.token != token:
             self._forget_unstarted()
+        self._note_stored(progress)
         self._look_at_running(report.cancels)
         self._dispatch(report)
         return report.next_due
@@ -277,6 +279,21 @@ class Worker:
         with self._changed:
             self._ends = ends + self._ends
             self._first_end_at = monotonic()
+
+    def _new_progress(self) -> dict[int, str]:
+        """Return how far running jobs have come, where that is not stored yet."""
+        with self._changed:
+            return {
+                number: text
+                for number, leg in self._running.items()
+                if (text := leg.progress) is not None and text != leg.stored_progress
+            }
+
+    def _note_stored(self, progress: dict[int, str]) -> None:
+        with self._changed:
+            for number, text in progress.items():
+                if number in self._running:
+                    self._running[number].stored_progress = text
 
     def _demand(self) -> Demand:
         """Return how many jobs are to be claimed, and of which kind."""

@@ -438,11 +438,34 @@ def test_progress_is_seen_while_a_job_runs_and_after(queue):
     with queue.worker(), released(stop):
         job = queue.enqueue(Export())
         stop.await_reached()
-        assert job.refresh().progress == (1, 3, "reading")
+        wait_until(lambda: job.refresh().progress == (1, 3, "reading"))
         stop.go_on.set()
         job.wait(PATIENCE)
     assert job.progress == (3, 3, "done")
     assert queue.get(job.id).progress.note == "done"
+
+
+def test_progress_does_not_wait_for_the_store(queue):
+    held, noted = Stop(), Event()
+
+    class Export(Task[None], name="export"):
+        async def work(self):
+            await asyncio.to_thread(held.reached.wait, PATIENCE)
+            progress(2, of=2)
+            noted.set()
+
+    with queue.worker(), released(held):
+        job = queue.enqueue(Export())
+        wait_for(job, "running")
+        holder = threading.Thread(
+            target=queue.store.transact, args=[lambda _: held.wait()]
+        )
+        holder.start()
+        assert noted.wait(PATIENCE)  # while nobody can write
+        held.go_on.set()
+        holder.join()
+        assert job.wait(PATIENCE).success
+    assert job.progress == (2, 2, None)
 
 
 def test_progress_outside_of_a_job_does_nothing():
