@@ -3,6 +3,9 @@ The rounds of a worker: what it writes and claims, under a lease.
 
 A worker is a token in the table of workers, with a lease that a thread of its own
 extends. What others do when the lease is over is in ``cmdx.queue.clerk``.
+
+What uses the store is a coroutine that is told whether it may wait: for a thread it
+never suspends, and ``drive`` runs it.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ import socket
 from contextlib import suppress
 from threading import Event, Thread
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from cmdx import clock
 from cmdx.clock import entropy
@@ -33,6 +36,7 @@ from cmdx.queue.signals import (
 )
 from cmdx.queue.table import JobState
 from cmdx.queue.upkeep import LEASE
+from cmdx.run.lifecycle import drive
 from cmdx.stores.errors import StoreError
 
 if TYPE_CHECKING:
@@ -44,6 +48,8 @@ if TYPE_CHECKING:
     from cmdx.queue.schedules import Tick
     from cmdx.queue.table import JobRecord
     from cmdx.stores import Statements
+
+T = TypeVar("T")
 
 BEATS_PER_LEASE = 3
 REMOVE_EVERY = 5.0
@@ -61,8 +67,8 @@ class Claims:
         self.lease = LEASE if lease is None else lease
         self.token = ""
         """What others know it by; empty until it is registered."""
-        self._held: set[int] = set()
-        """The numbers of the jobs that it has."""
+        self._claimed: set[int] = set()
+        """The numbers of the jobs that it has, as far as it was told."""
         self._is_uncertain = False
         """Whether the store may have given it jobs that it was not told of."""
         self._told_piles: dict[str, float] = {}
@@ -85,15 +91,21 @@ class Claims:
         return self
 
     def __exit__(self, *_error: object) -> None:
-        """Forget the worker; what it still has is taken back when its lease is over."""
+        """Extend the lease no longer; what is still claimed is taken back then."""
         self._is_over.set()
-        token = self.token
+
+    async def leave(self, *, awaits: bool) -> None:
+        """Forget the worker, and give back what it was not told that it has."""
         with suppress(StoreError):
-            self.queue.store.transact(
-                lambda statements: forget_worker(statements, self.queue.name, token)
+            if self._is_uncertain:
+                await self.round(awaits=awaits)
+            token = self.token
+            await self._transact(
+                lambda statements: forget_worker(statements, self.queue.name, token),
+                awaits=awaits,
             )
 
-    def register(self) -> None:
+    async def register(self, *, awaits: bool) -> None:
         """Take a new token, and store it with a lease."""
         token, queue = new_token(), self.queue
 
@@ -102,9 +114,13 @@ class Claims:
                 statements, token, queue.name, self.lease, place_of_worker()
             )
 
-        queue.store.transact(add)
-        self.token = token
-        self._held.clear()
+        self.token = token  # also if this is cancelled: ``leave`` removes it
+        self._claimed.clear()
+        try:
+            await self._transact(add, awaits=awaits)
+        except Exception:
+            self.token = ""
+            raise
 
     def do_round(
         self,
@@ -112,9 +128,20 @@ class Claims:
         demand: Demand = clerk.NOTHING,
         progress: Mapping[int, str] = NO_PROGRESS,
     ) -> Report:
+        """Do what ``round`` does in this thread."""
+        return drive(self.round(ends, demand, progress, awaits=False))
+
+    async def round(
+        self,
+        ends: Sequence[End] = (),
+        demand: Demand = clerk.NOTHING,
+        progress: Mapping[int, str] = NO_PROGRESS,
+        *,
+        awaits: bool,
+    ) -> Report:
         """Write ends and claim jobs in one transaction, then announce what happened."""
         if not self.token:
-            self.register()
+            await self.register(awaits=awaits)
         unit = Round(
             self.queue.name,
             self.token,
@@ -123,52 +150,60 @@ class Claims:
             demand,
             progress,
             removes=self._is_removal_due(),
-            held=frozenset(self._held) if self._is_uncertain else None,
+            known=frozenset(self._claimed) if self._is_uncertain else None,
             told_piles=self._recent_piles(),
         )
         is_strict = any(end.record.is_once for end in ends)
+        self._is_uncertain = True  # until it is known what was committed
         try:
-            report = self.queue.store.transact(
-                unit, sync=is_strict, relaxed=not is_strict
-            )
+            report = await self._transact(unit, sync=is_strict, awaits=awaits)
         except WorkerLost:
             logging.getLogger("cmdx").warning(
                 "a worker of %s was cut off for longer than its lease; others have "
                 "taken its jobs, and it starts anew",
                 self.queue,
             )
-            self.token = ""
+            self.token, self._is_uncertain = "", False
             late = [end for end in ends if end.record.is_once]
-            return self.do_round(late)
-        except Exception:
-            self._is_uncertain = True  # it may have been committed
-            raise
-        self._is_uncertain = True  # until it can be sure of what it has claimed
+            return await self.round(late, awaits=awaits)
         written = (end.record for end in ends if end.record.owner == self.token)
-        self._held.difference_update(record.sequence for record in written)
+        self._claimed.difference_update(record.sequence for record in written)
         if any(record.is_once for record in report.claimed):
             # Before it runs, a power cut must not undo that it was claimed.
-            self.extend_lease(sync=True)
-        self._held.update(record.sequence for record in report.claimed)
+            await self.extend_lease(sync=True, awaits=awaits)
+        self._claimed.update(record.sequence for record in report.claimed)
         self._is_uncertain = False
         tell(self.queue, report)
         for pile in report.piles:
             self._told_piles[pile.task] = clock.now()
         return report
 
-    def extend_lease(self, *, sync: bool = False) -> None:
+    async def extend_lease(self, *, awaits: bool, sync: bool = False) -> None:
         """
         Extend the lease; if it is over, the next round notices that.
 
         Args:
+            awaits: Whether the caller may wait in an event loop.
             sync: Whether this, and all that was committed before, is on disk then.
         """
         token = self.token
-        self.queue.store.transact(
+        await self._transact(
             lambda statements: clerk.extend_lease(statements, token, self.lease),
             sync=sync,
-            relaxed=not sync,
+            awaits=awaits,
         )
+
+    async def _transact(
+        self,
+        unit: Callable[[Statements], T],
+        *,
+        awaits: bool,
+        sync: bool = False,
+    ) -> T:
+        store = self.queue.store
+        if awaits:
+            return await store.atransact(unit, sync=sync, relaxed=not sync)
+        return store.transact(unit, sync=sync, relaxed=not sync)
 
     def _recent_piles(self) -> frozenset[str]:
         now = clock.now()
@@ -187,7 +222,7 @@ class Claims:
         pause = self.lease / BEATS_PER_LEASE
         while not self._is_over.wait(pause):
             try:
-                self.extend_lease()
+                drive(self.extend_lease(awaits=False))
                 pause = self.lease / BEATS_PER_LEASE
             except StoreError:
                 pause = 0.5  # sooner again: the lease goes on

@@ -131,8 +131,8 @@ class Round:
     progress: Mapping[int, str] = attrs.field(factory=dict)
     """How far running jobs have come, by their numbers."""
     removes: bool = False
-    held: frozenset[int] | None = None
-    """What the worker knows that it has; None if there can be nothing else."""
+    known: frozenset[int] | None = None
+    """The jobs that the worker knows it has; None if it can have no others."""
     told_piles: frozenset[str] = frozenset()
     """The tasks that need no warning of many jobs."""
 
@@ -147,8 +147,8 @@ class Round:
             report.ended = self.write_ends(statements)
         if self.progress:
             self.write_progress(statements)
-        if self.held is not None:
-            self.give_back_unknown(statements, self.held)
+        if self.known is not None:
+            self.give_back_unknown(statements, self.known)
         self.tidy(statements, found, report)
         if found.has_cancels:
             report.cancels = self.asked_to_cancel(statements)
@@ -165,10 +165,14 @@ class Round:
         has_lost = is_over(found.first_lease, now)
         is_due = is_over(found.next_tick, now)
         looks = abs(now - (found.seen_at or 0.0)) > LOOK_EVERY
-        is_certain = self.held is None
-        return (
-            bool(has_keys or has_lost or is_due or looks or found.has_arrivals)
-            or not is_certain
+        is_uncertain = self.known is not None
+        return bool(
+            has_keys
+            or has_lost
+            or is_due
+            or looks
+            or found.has_arrivals
+            or is_uncertain
         )
 
     def tidy(self, statements: Statements, found: Survey, report: Report) -> None:
@@ -243,7 +247,7 @@ class Round:
         ]
         statements.executemany(records.NOTE_PROGRESS, notes)
 
-    def give_back_unknown(self, statements: Statements, held: frozenset[int]) -> None:
+    def give_back_unknown(self, statements: Statements, known: frozenset[int]) -> None:
         """Give back what this worker has claimed without being told so."""
         lock_queue(statements, self.queue)
         rows = statements.execute(
@@ -251,7 +255,7 @@ class Round:
         )
         now, keep = statements.now, self.keep
         jobs = readable(statements, rows)
-        unknown = [job for job in jobs if job.sequence not in held]
+        unknown = [job for job in jobs if job.sequence not in known]
         given_back = [table.give_back(job, now, keep) for job in unknown]
         update_jobs(statements, given_back)
         for record in given_back:

@@ -8,7 +8,7 @@ is due, and is left at the start plus ``ahead``.
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cmdx import clock
 from cmdx.declare.checks import check_seconds
@@ -16,8 +16,10 @@ from cmdx.exceptions import CmdxError
 from cmdx.queue.claims import Claims
 from cmdx.queue.clerk import Demand
 from cmdx.queue.legs import Leg, run_leg
+from cmdx.run.lifecycle import finish_despite_cancel
 
 if TYPE_CHECKING:
+    from collections.abc import Coroutine
     from typing import NoReturn
 
     from cmdx.queue.clerk import End
@@ -29,26 +31,42 @@ async def drain(queue: Queue, ahead: float, *, awaits: bool) -> int:
     end = clock.now() + check_seconds("drain", "ahead", ahead)
     if not awaits:
         refuse_in_event_loop()
-    count = 0
-    ends: list[End] = []
     with Claims(queue) as claims:
-        while True:
-            report = claims.do_round(ends, Demand(1))
-            legs = [Leg(queue, record) for record in report.claimed]
-            ends = [await run_here(leg, awaits=awaits) for leg in legs]
-            count += len(ends)
-            if any(leg.interrupt is not None for leg in legs):
-                claims.do_round(ends)
-                raise_interrupt(legs[0], awaits=awaits)
-            if ends:
-                continue
-            until_due = max(report.next_due - queue.store.now(), 0.0)
-            left = end - clock.now()
-            if until_due > 0:
-                await pass_time(min(until_due, left), awaits=awaits)
-                claims.extend_lease()
-            if until_due > left:
-                return count
+        try:
+            return await run_until(end, claims, awaits=awaits)
+        finally:
+            await finish(claims.leave(awaits=awaits), awaits=awaits)
+
+
+async def run_until(end: float, claims: Claims, *, awaits: bool) -> int:
+    """Claim jobs and run them, one by one, until none is due before *end*."""
+    queue, count = claims.queue, 0
+    ends: list[End] = []
+    while True:
+        report = await claims.round(ends, Demand(1), awaits=awaits)
+        legs = [Leg(queue, record) for record in report.claimed]
+        ends = [await run_here(leg, awaits=awaits) for leg in legs]
+        count += len(ends)
+        if any(leg.interrupt is not None for leg in legs):
+            await finish(claims.round(ends, awaits=awaits), awaits=awaits)
+            raise_interrupt(legs[0], awaits=awaits)
+        if ends:
+            continue
+        until_due = max(report.next_due - queue.store.now(), 0.0)
+        left = end - clock.now()
+        if until_due > 0:
+            await pass_time(min(until_due, left), awaits=awaits)
+            await claims.extend_lease(awaits=awaits)
+        if until_due > left:
+            return count
+
+
+async def finish(steps: Coroutine[Any, Any, Any], *, awaits: bool) -> None:
+    """Take *steps* to their end, even if the caller is cancelled meanwhile."""
+    if awaits:
+        await finish_despite_cancel(steps)
+    else:
+        await steps
 
 
 async def pass_time(seconds: float, *, awaits: bool) -> None:

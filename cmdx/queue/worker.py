@@ -213,6 +213,7 @@ class Worker:
                 while not self._is_done():
                     next_due = self._do_round(claims)
                     self._wait(next_due)
+                drive(claims.leave(awaits=False))
         finally:
             self._loop.stop()
             self._is_over.set()

@@ -123,11 +123,11 @@ def exits(monkeypatch):
     return found
 
 
-def signal_soon(worker, number=signal.SIGTERM):
-    """Have this process get a signal once the worker does rounds."""
+def send_signal_when(is_time, number=signal.SIGTERM):
+    """Have this process get a signal once it is time."""
 
     def send():
-        wait_until(lambda: worker.rounds)
+        wait_until(is_time)
         os.kill(os.getpid(), number)
 
     threading.Thread(target=send).start()
@@ -146,7 +146,7 @@ def test_a_signal_ends_a_worker_that_runs_in_the_main_thread(exits, number):
     queue = Queue(":memory:")
     job = queue.enqueue(Note())
     worker = queue.worker()
-    signal_soon(worker, number)
+    send_signal_when(lambda: worker.legs, number)
     worker.run()
 
     assert job.refresh().state is JobState.DONE
@@ -203,7 +203,7 @@ def test_the_command_runs_a_worker_until_a_signal_comes(tmp_path, monkeypatch, c
 
     def worker(self, *arguments, **options):
         made.append(new_worker(self, *arguments, **options))
-        signal_soon(made[0])
+        send_signal_when(lambda: made[0].rounds)
         return made[0]
 
     monkeypatch.setattr(module.Queue, "worker", worker)

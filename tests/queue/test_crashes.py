@@ -484,6 +484,33 @@ def test_cancelling_adrain_ends_it_and_gives_the_job_back(queue):
     assert (job.refresh().state, job.crashes) == ("ready", 0)
 
 
+@on_each_server
+@pytest.mark.parametrize("commits", [1, 2], ids=["registers", "claims"])
+def test_cancelling_adrain_while_it_commits_leaves_nothing(queue, commits):
+    async def main():
+        loop, held = asyncio.get_running_loop(), Stop()
+        left = iter([None] * (commits - 1))
+
+        def stop_at(point):
+            if point == "before commit" and next(left, held) is held:
+                held.wait()
+
+        queue.store.at = stop_at
+        draining = asyncio.create_task(queue.adrain())
+        with released(held):
+            await loop.run_in_executor(None, held.await_reached)
+            draining.cancel()
+            await asyncio.sleep(0)  # the event loop goes on meanwhile
+            queue.store.at = lambda _point: None
+        with pytest.raises(asyncio.CancelledError):
+            await draining
+
+    job = queue.enqueue(Note())
+    asyncio.run(main())
+    assert (job.refresh().state, job.crashes) == ("ready", 0)
+    assert workers_of(queue) == []
+
+
 def test_async_work_that_cancels_itself_counts_as_a_crash(queue):
     class Cancel(Task[None], name="cancel"):
         async def work(self):

@@ -29,6 +29,7 @@ from cmdx.queue import (
 from cmdx.queue.claims import Claims
 from cmdx.queue.clerk import Demand
 from cmdx.queue.upkeep import LEASE
+from cmdx.run.lifecycle import drive
 from cmdx.stores import SqliteStore
 
 READY, HELD, RUNNING, DONE, DEAD, CANCELLED = JobState
@@ -534,7 +535,7 @@ def test_r_000_41_what_a_restart_interrupts_is_kept_and_runs_again(queue, instan
     queue.drain(ahead=0)
     instant.advance(5)
     lost = Claims(queue)
-    lost.register()
+    drive(lost.register(awaits=False))
     assert len(lost.do_round((), Demand(1)).claimed) == 1  # and its process dies
 
     assert queue.drain(ahead=LEASE - 1) == 0
@@ -549,7 +550,7 @@ def test_r_000_41_what_a_restart_interrupts_is_kept_and_runs_again(queue, instan
 def test_draining_ahead_runs_what_a_dead_worker_had(queue):
     job = queue.enqueue(Pay(customer=1))
     lost = Claims(queue)
-    lost.register()
+    drive(lost.register(awaits=False))
     lost.do_round((), Demand(1))
 
     queue.drain(ahead=LEASE + 1)
@@ -564,7 +565,7 @@ def test_a_worker_that_lost_its_lease_changes_nothing(queue, instant):
 
     job = queue.enqueue(Pay(customer=1))
     late = Claims(queue)
-    late.register()
+    drive(late.register(awaits=False))
     (record,) = late.do_round((), Demand(1)).claimed
     instant.advance(LEASE)
     queue.drain()

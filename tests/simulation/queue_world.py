@@ -68,7 +68,7 @@ class QuietClaims(Claims):
     """Has no thread: an actor of the world extends its lease."""
 
     def __enter__(self):
-        self.register()
+        drive(self.register(awaits=False))
         return self
 
 
@@ -154,7 +154,7 @@ class History:
             demand = Demand(self.random.randint(1, 3))
             try:
                 if not claims.token:
-                    claims.register()
+                    drive(claims.register(awaits=False))
                 report = claims.do_round(ends, demand)
             except StoreError:
                 self.world.point(0.5)
@@ -182,7 +182,7 @@ class History:
         while not worker.dead:
             with suppress(StoreError):
                 if claims.token:
-                    claims.extend_lease()
+                    drive(claims.extend_lease(awaits=False))
             self.world.point(LEASE / 3)
 
     def work(self, name):
@@ -212,7 +212,7 @@ class History:
         claims.__enter__()
         ends = []
         for _ in range(400):
-            claims.extend_lease()
+            drive(claims.extend_lease(awaits=False))
             report = claims.do_round(ends, Demand(5))
             ends = [
                 drive(run_leg(Leg(self.queue, record), awaits=False))
