@@ -216,11 +216,17 @@ class Round:
             after = end.change(record, statements.now, self.keep)
             # A job that others found dead may be ended, but not be taken up again.
             if table.is_ended(after) or not table.is_ended(record):
-                changed.append(after)
+                changed.append(without_taken_text(statements, record, after))
+        self.write_changes(statements, changed)
+        return changed
+
+    def write_changes(
+        self, statements: Statements, changed: Sequence[JobRecord]
+    ) -> None:
+        """Write what became of jobs, and what that means for others."""
         update_jobs(statements, changed)
         for record in changed:
             note_change(statements, record)
-        return changed
 
     def still_owned(
         self, statements: Statements, end: End, owned: dict[int, list[Any]]
@@ -256,10 +262,11 @@ class Round:
         now, keep = statements.now, self.keep
         jobs = readable(statements, rows)
         unknown = [job for job in jobs if job.sequence not in known]
-        given_back = [table.give_back(job, now, keep) for job in unknown]
-        update_jobs(statements, given_back)
-        for record in given_back:
-            note_change(statements, record)
+        put_back = [
+            without_taken_text(statements, job, table.put_back(job, now, keep))
+            for job in unknown
+        ]
+        self.write_changes(statements, put_back)
 
     def asked_to_cancel(self, statements: Statements) -> set[int]:
         """Return which running jobs of this worker are to be cancelled."""
@@ -285,9 +292,7 @@ class Round:
             jobs = list(readable(statements, rows))
             crashed += [table.crash(job, now, self.keep) for job in jobs]
             statements.execute(records.REMOVE_WORKER, token=token)
-        update_jobs(statements, crashed)
-        for record in crashed:
-            note_change(statements, record)
+        self.write_changes(statements, crashed)
         return crashed
 
     # -- claims ---------------------------------------------------------------------
@@ -363,6 +368,17 @@ class Round:
             return True, now
         dues = [next_due_of(statements, self.queue, rank) for rank in ranks]
         return False, min(dues, default=math.inf)
+
+
+def without_taken_text(
+    statements: Statements, before: JobRecord, after: JobRecord
+) -> JobRecord:
+    """Return a job without the unique text that it wants back, if another has it."""
+    text = after.unique_held
+    if text is None or before.unique_held is not None:
+        return after
+    rows = statements.execute(records.PEEK_UNIQUE, queue=after.queue, text=text)
+    return after._replace(unique_held=None) if rows else after
 
 
 def order_of(job: JobRecord) -> tuple[float, int]:

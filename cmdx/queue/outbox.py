@@ -7,6 +7,7 @@ around one. It is recognised by the id of the store in its database.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from cmdx.queue import records, table
@@ -19,16 +20,41 @@ from cmdx.stores.connections import (
 if TYPE_CHECKING:
     from cmdx.queue.enqueue import Row
     from cmdx.queue.table import JobRecord
-    from cmdx.stores import Store
+    from cmdx.stores import Statements, Store
     from cmdx.stores.connections import UserConnection
 
 
 class Outbox:
-    """A connection of the user's, and what wakes workers when it is committed."""
+    """A connection of the user's to the database of a store."""
 
-    def __init__(self, connection: UserConnection, announcement: str | None) -> None:
+    def __init__(
+        self, connection: UserConnection, store: Store, *, awaits: bool
+    ) -> None:
         self.execute = connection.execute
-        self.announcement = announcement
+        self.announcement = store.announcement
+        """What wakes workers when the transaction is committed."""
+        self._store = store
+        self._awaits = awaits
+        self._has_whole_database = connection.dialect == "sqlite"
+
+    async def free_text(self, holder: JobRecord) -> None:
+        """
+        Take the unique text from a job whose time for it is over.
+
+        PostgreSQL locks the row until the transaction ends, and a worker that runs the
+        job would wait for that. So it is done in a transaction of the store.
+        """
+        if self._has_whole_database:
+            await self.execute(records.FREE_UNIQUE, sequence=holder.sequence)
+        elif self._awaits:
+            await self._store.atransact(partial(free_text, holder.sequence))
+        else:
+            self._store.transact(partial(free_text, holder.sequence))
+
+
+def free_text(sequence: int, statements: Statements) -> None:
+    """Take the unique text from a job."""
+    statements.execute(records.FREE_UNIQUE, sequence=sequence)
 
 
 async def outbox_of(given: object, store: Store, *, awaits: bool) -> Outbox:
@@ -37,7 +63,7 @@ async def outbox_of(given: object, store: Store, *, awaits: bool) -> Outbox:
     connection = await unwrapped_connection(given)
     require_plain(connection, awaits=awaits)
     found = await user_connection(connection, store)
-    return Outbox(found, store.announcement)
+    return Outbox(found, store, awaits=awaits)
 
 
 def require_plain(connection: object, *, awaits: bool) -> None:
@@ -82,7 +108,7 @@ async def job_in_the_way(outbox: Outbox, row: Row) -> JobRecord | None:
     holder = records.first_record(rows)
     if holder is None or not table.has_lapsed(holder, row["created_at"]):
         return holder
-    await outbox.execute(records.FREE_UNIQUE, sequence=holder.sequence)
+    await outbox.free_text(holder)
     return None
 
 

@@ -8,7 +8,8 @@ state          left by
 =============  =================================================================
 ready          ``start``, ``cancel``
 held           ``place`` and ``promote``, when the job before it has ended; ``cancel``
-running        ``finish``, ``suspend``, ``give_back``, ``leave_unread``, ``crash``
+running        ``finish``, ``suspend``, ``give_back``, ``put_back``,
+               ``leave_unread``, ``crash``
 done           ``replay``; it is removed after ``keep`` seconds
 dead           ``replay``
 cancelled      ``replay``; it is removed after ``keep`` seconds
@@ -250,6 +251,19 @@ def give_back(record: JobRecord, now: float, keep: float) -> JobRecord:
     )
 
 
+def put_back(record: JobRecord, now: float, keep: float) -> JobRecord:
+    """Leave a job to other workers as if nobody had claimed it."""
+    return give_back(with_text_again(record), now, keep)
+
+
+def with_text_again(record: JobRecord) -> JobRecord:
+    """Return a job that was claimed in vain, with the text that the claim has freed."""
+    was_run = record.suspension is not None or record.crashes > 0
+    if record.unique_until != STARTED or was_run:
+        return record
+    return record._replace(unique_held=record.unique_text)
+
+
 def leave_unread(record: JobRecord, now: float, keep: float, *, why: str) -> JobRecord:
     """Leave a job to workers that know its task; after an hour it is dead."""
     if record.cancels:
@@ -257,7 +271,8 @@ def leave_unread(record: JobRecord, now: float, keep: float, *, why: str) -> Job
     since = now if record.unread_since is None else record.unread_since
     if now - since >= UNREAD_LIMIT:
         return bury_unread(record, now, keep, why=why)
-    return wait_until(record._replace(unread_since=since), now + UNREAD_PAUSE)
+    waiting = with_text_again(record)._replace(unread_since=since)
+    return wait_until(waiting, now + UNREAD_PAUSE)
 
 
 def bury_unread(record: JobRecord, now: float, keep: float, *, why: str) -> JobRecord:

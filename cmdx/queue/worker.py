@@ -345,7 +345,7 @@ class Worker:
         for leg in legs:
             if leg in self._ready:
                 self._ready.remove(leg)
-            self._ends.append(leg.end(table.give_back))
+            self._ends.append(leg.end(table.put_back))
             self._first_end_at = min(self._first_end_at, monotonic())
 
     def _forget_unstarted(self) -> None:

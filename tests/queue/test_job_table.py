@@ -34,6 +34,7 @@ from cmdx.queue.table import (
     place,
     promote,
     public_state,
+    put_back,
     rank_of,
     replay,
     start,
@@ -109,6 +110,10 @@ def hand_back(job, now=LATER, keep=KEEP):
     return give_back(job, now, keep)
 
 
+def return_unstarted(job, now=LATER, keep=KEEP):
+    return put_back(job, now, keep)
+
+
 def die(job, now=LATER, keep=KEEP):
     return crash(job, now, keep)
 
@@ -119,6 +124,7 @@ LEGS = {
     fail: (DEAD, CANCELLED),
     pause: (READY, CANCELLED),
     hand_back: (READY, CANCELLED),
+    return_unstarted: (READY, CANCELLED),
     not_read: (READY, CANCELLED),
     bury: (DEAD, CANCELLED),
     stop: (CANCELLED, CANCELLED),
@@ -400,6 +406,9 @@ class History:
     def by_leg(self, event):
         def end():
             assert may_end(self.job, self.job.owner)
+            was_run = self.job.suspension or self.job.crashes
+            if event in (return_unstarted, not_read) and not was_run:
+                self.has_started = False
             self.note(event(self.job, self.now, KEEP))
             if self.was_asked:
                 assert self.job.state in (CANCELLED, DONE)

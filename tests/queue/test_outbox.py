@@ -20,6 +20,10 @@ from queues import (
 
 from cmdx import Task
 from cmdx.queue import JobConflict, JobGone, JobState, Queue, job_enqueued
+from cmdx.queue.claims import Claims
+from cmdx.queue.clerk import Demand
+from cmdx.queue.legs import Leg, run_leg
+from cmdx.run.lifecycle import drive
 from cmdx.stores import SqliteStore, StoreError
 
 READY, HELD, RUNNING, DONE, DEAD, CANCELLED = JobState
@@ -453,6 +457,24 @@ def test_a_text_whose_seconds_are_over_is_free(user, queue, instant):
 
     assert job.id != first.id
     assert queue.enqueue(Ship(order=4), unique="x").id == job.id
+
+
+@pytest.mark.parametrize("store", ["postgresql"], indirect=True)
+def test_no_worker_waits_for_a_transaction_that_takes_the_text_of_its_job(
+    store, queue, instant
+):
+    first = queue.enqueue(Ship(order=1), unique="x", until=10)
+    claims = Claims(queue)
+    (record,) = claims.do_round((), Demand(1)).claimed
+    instant.advance(11)
+
+    with other_connection(store) as connection:
+        queue.enqueue(Ship(order=2), unique="x", within=connection)
+        claims.do_round([drive(run_leg(Leg(queue, record), awaits=False))])
+        assert first.refresh().state is DONE
+        connection.commit()
+
+    assert queue.counts()[READY] == 1
 
 
 # -- what is refused -------------------------------------------------------------------

@@ -8,7 +8,10 @@ import pytest
 from queues import PATIENCE, collected, edit, in_thread, on_each_store
 
 from cmdx import RetryOptions, Task
-from cmdx.queue import JobConflict, JobState, Queue, job_enqueued
+from cmdx.queue import JobConflict, JobState, Queue, job_enqueued, table
+from cmdx.queue.claims import Claims
+from cmdx.queue.clerk import Demand
+from cmdx.queue.legs import Leg
 
 READY, HELD, RUNNING, DONE, DEAD, CANCELLED = JobState
 
@@ -105,6 +108,29 @@ def test_a_text_is_taken_until_the_start_or_the_end(queue, during, until):
     queue.drain()
 
     assert (seen == [first.id]) == (until == "ended")
+
+
+@on_each_store
+def test_a_job_that_was_claimed_and_not_started_has_its_text_again(queue):
+    first = queue.enqueue(Sync(), unique="x", until="started")
+    claims = Claims(queue)
+    (record,) = claims.do_round((), Demand(1)).claimed
+    claims.do_round([Leg(queue, record).end(table.put_back)])
+
+    assert queue.enqueue(Sync(), unique="x").id == first.id
+
+
+@on_each_store
+def test_a_job_that_was_not_started_leaves_its_text_to_who_has_it_now(queue):
+    first = queue.enqueue(Sync(), unique="x", until="started")
+    claims = Claims(queue)
+    (record,) = claims.do_round((), Demand(1)).claimed
+    second = queue.enqueue(Sync(), unique="x", until="started")
+    claims.do_round([Leg(queue, record).end(table.put_back)])
+
+    assert second.id != first.id
+    assert queue.enqueue(Sync(), unique="x").id == second.id
+    assert queue.drain() == 2
 
 
 @on_each_store
