@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from cmdx.stores import Statements
 
 SMALLEST_PILE = 10
-"""So many dated jobs of one task that are due at once are worth a warning."""
+"""So many delayed jobs of one task that are due at once are worth a warning."""
 
 
 @attrs.frozen
@@ -321,12 +321,12 @@ class Round:
     def find_piles(
         self, statements: Statements, claimed: Sequence[JobRecord]
     ) -> list[Pile]:
-        """Return of which tasks many dated jobs are due, those claimed now included."""
-        dated = [job for job in claimed if job.is_dated]
-        counts = Counter((job.task, job.module) for job in dated)
+        """Return which tasks have many delayed jobs that are due, or claimed now."""
+        delayed = [job for job in claimed if job.timing is not None]
+        counts = Counter((job.task, job.module) for job in delayed)
         if all(task in self.told_piles for task, _ in counts):
             return []
-        rows = statements.execute(records.DATED, queue=self.queue, now=statements.now)
+        rows = statements.execute(records.DELAYED, queue=self.queue, now=statements.now)
         counts.update({(task, module): count for task, module, count in rows})
         piles = [Pile(*name, count) for name, count in counts.items()]
         return [

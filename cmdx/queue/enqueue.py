@@ -32,7 +32,7 @@ from cmdx.queue.policy import (
     job_options,
     options_text,
 )
-from cmdx.queue.table import ARRIVING, ENDED, STARTED, JobRecord, JobState
+from cmdx.queue.table import AFTER, ARRIVING, AT, ENDED, STARTED, JobRecord, JobState
 from cmdx.run.record import check_can_start
 from cmdx.wire import RefusedInputError, WireError, dump_invocation, fingerprint
 
@@ -50,9 +50,6 @@ Until: TypeAlias = Literal["started", "ended"] | float
 
 STRICT_KEY = ""
 """The key of all jobs of a strict queue."""
-
-DATED = 2
-"""What ``is_dated`` is for a job that waits for a date, rather than for some time."""
 
 LONGEST_TEXT = 255
 """How long ids, keys and unique texts may be."""
@@ -128,7 +125,7 @@ def new_row(
         "options": options_text(rule),
         "is_async": int(plan.is_async),
         "is_once": int(plan.is_once),
-        "is_dated": DATED if at is not None else int(after is not None),
+        "timing": timing_of(after, at),
         "unique_text": unique,
         "unique_until": None if unique is None else until,
         "unique_held": unique,
@@ -206,6 +203,13 @@ def due_time(now: float, after: object, at: object) -> float:
         )
         raise DefinitionError(message)
     return max(now, at.timestamp())
+
+
+def timing_of(after: object, at: object) -> str | None:
+    """Return what a job waits for: some time, a date, or nothing."""
+    if at is not None:
+        return AT
+    return None if after is None else AFTER
 
 
 def checked_text(name: str, value: object) -> str | None:

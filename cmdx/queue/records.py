@@ -19,7 +19,7 @@ LISTED = ", ".join(COLUMNS)
 
 NEW_COLUMNS = (
     "id", "queue", "state", "rank", "due_at", "priority", "key", "task", "module",
-    "inputs", "retry", "options", "is_async", "is_once", "is_dated", "unique_text",
+    "inputs", "retry", "options", "is_async", "is_once", "timing", "unique_text",
     "unique_until", "unique_held", "schedule", "origin", "created_at",
 )  # fmt: skip
 """What a new job has; all else is empty or zero."""
@@ -60,12 +60,12 @@ NEXT_DUE = """
     where queue = :queue and state = 'ready' and rank = :rank and due_at > :now
     order by due_at limit 1
 """
-DATED = """
+DELAYED = """
     select task, module, count(*) from (
-        select task, module, is_dated from cmdx_job
+        select task, module, timing from cmdx_job
         where queue = :queue and state = 'ready' and due_at <= :now limit 1000
     ) as due
-    where is_dated > 0 group by task, module
+    where timing is not null group by task, module
 """
 START = """
     update cmdx_job set state = 'running', owner = :owner, started_at = :now
@@ -227,8 +227,9 @@ SET_PAUSED = "update cmdx_queue set is_paused = :paused where name = :queue"
 # What waits too long if the clock was set back, from :seen to :now.
 NEW_JOBS = """
     update cmdx_job set due_at = due_at - (created_at - :now), created_at = :now
-    where queue = :queue and created_at > :now and is_dated < 2 and suspension is null
+    where queue = :queue and created_at > :now and suspension is null
     and unread_since is null and state in ('ready', 'held', 'arriving')
+    and (timing is null or timing <> 'at')
 """
 PAUSES = """
     update cmdx_job set due_at = due_at - (:seen - :now)

@@ -36,6 +36,7 @@ UNREAD_LIMIT = 3600.0
 """Seconds after which a job that nobody can read is dead."""
 
 ARRIVING = "arriving"
+AFTER, AT = "after", "at"
 STARTED, ENDED = "started", "ended"
 """Until when the unique text of a job is its own; else a moment, as text."""
 
@@ -80,8 +81,8 @@ class JobRecord(NamedTuple):
     is_async: int
     is_once: int
     """Whether it must not run twice, though its process may have died."""
-    is_dated: int
-    """1 if it was enqueued for a later time, 2 if for a date."""
+    timing: str | None
+    """What it was enqueued for: ``after`` some time, ``at`` a date; None for now."""
     unique_text: str | None
     unique_until: str | None
     unique_held: str | None

@@ -101,8 +101,8 @@ class Worker:
         self._is_over = Event()
         self._wakeup = new_wakeup()
         self._clerk: Thread | None = None
-        self._has_echo = False
-        """Whether the clerk has committed since it last looked for jobs."""
+        self._has_written = False
+        """Whether the clerk itself has committed since it last looked for jobs."""
         self._context = contextvars.copy_context()
         self._started: list[Thread] = []
         self._loop = LegLoop(self._context, self._add_end)
@@ -229,7 +229,7 @@ class Worker:
         threads are about to run what it has claimed.
         """
         if current_thread() is self._clerk:
-            self._has_echo = True
+            self._has_written = True
         else:
             wake(self._wakeup)
 
@@ -241,7 +241,7 @@ class Worker:
     def _do_round(self, claims: Claims) -> float:
         """Write, claim and dispatch; return when the next job is due."""
         self._give_back_unstarted()
-        self._has_echo = False
+        self._has_written = False
         ends = self._take_ends()
         demand, token = self._demand(), claims.token
         progress = self._new_progress()
@@ -375,7 +375,7 @@ class Worker:
         with self._changed:
             if self._running or self._ready or self._is_stopping:
                 pause = min(pause, CHECK_EVERY)
-            if self._has_echo:
+            if self._has_written:
                 pause = min(pause, LINGER)
             if self._ends:
                 pause = min(pause, self._linger())

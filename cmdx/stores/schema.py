@@ -116,7 +116,7 @@ JOB = Table(
         "options": "text",
         "is_async": "integer not null",
         "is_once": "integer not null",
-        "is_dated": "integer not null",
+        "timing": "text",
         "unique_text": "text",
         "unique_until": "text",
         "unique_held": "text",
