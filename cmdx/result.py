@@ -247,10 +247,11 @@ class Result(Generic[V_co]):
             del self, error
 
     def _as_fault(self) -> Fault:
-        deepest = self.caused_failure
+        deepest, record = self.caused_failure, self._record
         assert deepest is not None  # noqa: S101 -- only failures become faults
-        fault = deepest.task.Fault(deepest)
-        fault.__cause__ = deepest.cause
+        told = self if record.raises_fault else deepest
+        fault = told.task.Fault(told)
+        fault.__cause__ = record.fault_cause or deepest.cause
         if deepest.halted_at is not None:
             fault.add_note(f"halted at {deepest.halted_at}")
         return fault

@@ -19,6 +19,7 @@ from cmdx.operations.errors import (
     Indeterminate,
     OperationCancelled,
     OperationConflict,
+    OperationError,
     OperationExpired,
 )
 from cmdx.operations.signals import (
@@ -48,9 +49,9 @@ class Operation:
     session: str
     state: OperationState
     replayed: bool = False
-    """Whether it had ended before this caller asked, and its outcome was read."""
+    """Whether its outcome was read from the store at once."""
     attached: bool = False
-    """Whether this caller waited for the run of another one."""
+    """Whether this caller waited for another one, and was told its outcome."""
     executions: int = 1
     """How often ``work`` was begun for it."""
 
@@ -168,12 +169,23 @@ def refuse_by(call: Call, answer: Answer, record: OperationRecord) -> Result[Any
         if call.has_run:
             announce_ending(call.invocation, record)
         return refuse(call, OperationCancelled(record.id), record)
+    if answer is Answer.REFUSE_USED_INPUTS:
+        return refuse(call, used_inputs(record), record)
     why = WHY.get(record.ending, "it ended without an outcome")
     can_ask = record.state is OperationState.INDETERMINATE
     if can_ask and call.request.can_recover:
         why += ", and recover() did not find out"
         can_ask = False
     return refuse(call, Indeterminate(record.id, why, can_ask=can_ask), record)
+
+
+def used_inputs(record: OperationRecord) -> OperationError:
+    """Say that this caller cannot run an operation again, which another may."""
+    return OperationError(
+        f"the record of the operation {record.id!r} was lost while it ran, and its "
+        "inputs cannot be used a second time. Call again with the same id and new "
+        "inputs."
+    )
 
 
 WHY: dict[str | None, str] = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from cmdx import remaining
@@ -13,7 +14,7 @@ from cmdx.declare.checks import check_seconds
 from cmdx.operations.errors import OperationIdError
 from cmdx.operations.policy import OperationPlan
 from cmdx.operations.table import OperationState, Request
-from cmdx.wire import fingerprint
+from cmdx.wire import WireError, dump_invocation, fingerprint, load_invocation
 
 if TYPE_CHECKING:
     from cmdx import Task
@@ -30,9 +31,11 @@ class Call:
 
     What happens to it is noted for the answer:
 
-    - ``is_attached``: it has waited for another run; the answer says so
+    - ``is_attached``: it has waited for another run, and has not run itself since
+    - ``seen``: the version of the store when it last waited
     - ``has_asked``: the store was asked to admit it, and may have done so
-    - ``has_run``: it was the owner once; a cancel is announced by the owner
+    - ``has_run``: it was the owner once, so it sends the signal of a cancel
+    - ``stored_inputs``: its inputs as JSON, if it may be run or asked about again
     - ``request.attached_to``: whose run it waited for, or its own that was lost
     - ``request.has_seen_recovery``: it has waited for a recovery, and does not ask
     """
@@ -51,6 +54,7 @@ class Call:
         self.invocation = invocation
         self.wait = None if wait is None else check_seconds("run()", "wait", wait)
         self.is_attached = False
+        self.seen: Any = None
         self.has_asked = False
         self.has_run = False
         self.is_new = id is None
@@ -58,6 +62,7 @@ class Call:
         self.began = self.ledger.store.now()
         self.runs_left = iter((invocation,))
         self.inputs = copy_of_inputs(invocation)
+        self.stored_inputs: dict[str, Any] | None = None
         self.request = Request(
             session=session.name,
             id=new_id() if id is None else check_id(id),
@@ -79,12 +84,29 @@ class Call:
             facts = {"has_seen_recovery": True}
         self.has_asked = False
         self.request = self.request._replace(
-            owner=new_token(), has_run=self.has_run, **facts
+            owner=new_token(),
+            has_run=self.has_run,
+            has_used_inputs=self.has_run and self.stored_inputs is None,
+            **facts,
         )
+
+    def note_run(self, record: OperationRecord) -> None:
+        """Note that it is the owner, whose ``work`` may change or use up its inputs."""
+        self.has_run, self.is_attached = True, False
+        request = self.request
+        may_go_on = record.idempotent or record.has_no_effect_unsealed
+        if (may_go_on or request.can_recover) and not request.has_streams:
+            with suppress(WireError):  # one that a factory would have made
+                self.stored_inputs = dump_invocation(self.invocation)
 
     def next_invocation(self) -> Task[Any]:
         """Return the invocation, or another one with the same inputs if it has run."""
-        return next(self.runs_left, None) or type(self.invocation)(self.inputs)
+        invocation = next(self.runs_left, None)
+        if invocation is not None:
+            return invocation
+        if self.stored_inputs is not None:
+            return load_invocation(self.stored_inputs)
+        return type(self.invocation)(self.inputs)
 
     def remaining(self) -> float:
         """Return the seconds that the caller still wants to wait, or may."""

@@ -4,7 +4,7 @@ Running an operation at most once.
 1. the attempt is told to run, attach, replay or give up    ``cmdx.operations.table``
 2. the owner runs the task while its lease is extended      ``run_as_owner``
 3. the outcome is sealed, and only then told                ``seal_outcome``
-4. a duplicate waits for the owner and is told the same     ``await_owner``
+4. a duplicate waits for the owner and is told the same     ``attach``
 5. if nobody knows the outcome, the task may find out       ``run_recovery``
 6. now and then, an owner removes old records               ``evict_if_due``
 
@@ -44,8 +44,8 @@ from cmdx.operations.signals import operation_admitted, operation_sealed
 from cmdx.operations.table import Answer, Ending
 from cmdx.operations.units import (
     asking_unit,
+    ending_unit,
     looking_unit,
-    releasing_unit,
     sealing_unit,
     stopping_unit,
 )
@@ -88,25 +88,21 @@ async def answer_call(call: Call, mode: Mode) -> Result[Any]:
     A step that returns None has changed something, or seen a change: the table is
     asked again.
     """
-    seen = result = None
     while True:
         try:
             steps = admit(call, mode)
-            answer, record = await mode.admit(steps, partial(withdraw, call, mode))
+            leave = partial(withdraw, call, mode)
+            answer, record = await mode.complete_admission(steps, leave)
             if answer is Answer.ATTACH:
-                if is_in_progress_here(call):
-                    return refuse(call, waits_for_itself(record), record)
-                call.is_attached = True
-                result = await await_owner(call, mode, record, seen)
-                seen = mode.store.version()
+                result = await attach(call, mode, record)
         except StoreError as error:
             return refuse(call, unread_error(call, error))
         if answer is Answer.REPLAY:
             return replay(call, record)
         if answer is Answer.RUN:
-            result = await mode.finish(run_as_owner(call, mode, record), record)
+            result = await mode.run_owner(run_as_owner(call, mode, record), record)
         elif answer is Answer.RECOVER:
-            result = await mode.finish(run_recovery(call, mode, record), record)
+            result = await mode.run_owner(run_recovery(call, mode, record), record)
         elif answer is not Answer.ATTACH:
             return refuse_by(call, answer, record)
         if result is not None:
@@ -148,10 +144,10 @@ def looks_first(call: Call) -> bool:
 
     Only one can write to an SQLite file at a time, and a replay or a duplicate must not
     wait for that. But what is new has to write anyway, and would look in vain, which
-    costs a tenth of an operation. So it is done if there is hardly something new: the
-    last call was a duplicate too, or could not write, or an operation of this process
-    holds the file. At worst, one replay waits for another process, and is answered
-    when it asks again.
+    costs a tenth of an operation. So it is done if there probably is a record: the last
+    call was a duplicate too, or could not write, or an operation of this process holds
+    the file. At worst, one replay waits for another process, and is answered when it
+    asks again.
     """
     ledger = call.ledger
     if not ledger.has_file or call.is_new:
@@ -202,7 +198,7 @@ def withdrawing_unit(call: Call) -> Unit:
     """Return what takes back the admission of *call*, if it was admitted."""
     request = call.request
     key = request.session, request.id
-    return releasing_unit(key, request.owner, Ending.WITHDRAWN)
+    return ending_unit(key, request.owner, Ending.WITHDRAWN)
 
 
 async def run_as_owner(
@@ -213,7 +209,7 @@ async def run_as_owner(
     is_extended = call.transaction is None or not call.transaction.holds_file
     lease, keeper = call.ledger.lease, call.ledger.lease_keeper
     owned_run = OwnedRun(mode.store, record, lease, is_extended=is_extended)
-    call.has_run = True
+    call.note_run(record)
     with ExtendedLease(keeper, owned_run):
         try:
             keeper.add(owned_run)
@@ -221,11 +217,12 @@ async def run_as_owner(
         except StoreUnavailable as error:
             # The transaction did not begin, or was lost with its connection: nothing
             # was kept.
-            await try_to_end(mode, invocation, owned_run, Ending.LOST)
-            return refuse(call, error, record)
+            ended = await try_to_end(mode, invocation, owned_run, Ending.LOST)
+            return refuse(call, error, ended or record)
         except TransactionEnded as error:
-            await try_to_end(mode, invocation, owned_run, Ending.TRANSACTION_ENDED)
-            return refuse(call, Indeterminate(record.id, str(error)), record)
+            ending = Ending.TRANSACTION_ENDED
+            ended = await try_to_end(mode, invocation, owned_run, ending)
+            return refuse(call, Indeterminate(record.id, str(error)), ended or record)
         except BaseException as error:
             ending = ending_of_interrupt(call, invocation)
             await try_to_end(mode, invocation, owned_run, ending)
@@ -271,17 +268,18 @@ async def run_task(
 
 async def try_to_end(
     mode: Mode, invocation: Task[Any], owned_run: OwnedRun, ending: Ending
-) -> None:
-    """Store that a run gave no outcome, now or later; its caller is told why."""
+) -> OperationRecord | None:
+    """Store that a run gave no outcome; None if that is done later, or was lost."""
     with suppress(StoreError):
-        await end_operation(mode, invocation, owned_run, ending)
+        return await end_operation(mode, invocation, owned_run, ending)
+    return None
 
 
 async def end_operation(
     mode: Mode, invocation: Task[Any], owned_run: OwnedRun, ending: Ending
 ) -> OperationRecord | None:
     """Store that a run gave no outcome; None if the record was lost meanwhile."""
-    unit = releasing_unit(owned_run.key, owned_run.owner, ending)
+    unit = ending_unit(owned_run.key, owned_run.owner, ending)
     owned_run.unstored = unit
     ended = await mode.transact(unit, sync=owned_run.is_persistent)
     owned_run.unstored = None
@@ -321,16 +319,16 @@ async def seal_outcome(
         else:
             # What is interrupted, or fails, leaves nothing; others need not wait.
             key, owner = owned_run.key, owned_run.owner
-            owned_run.unstored = releasing_unit(key, owner, Ending.LOST)
+            owned_run.unstored = ending_unit(key, owner, Ending.LOST)
             sealed = await call.transaction.seal(record, result, mode.store.now())
         owned_run.unstored = None
     except TransactionEnded as error:
         ending = Ending.TRANSACTION_ENDED
-        await try_to_end(mode, call.invocation, owned_run, ending)
-        return refuse(call, Indeterminate(record.id, str(error)), record)
+        ended = await try_to_end(mode, call.invocation, owned_run, ending)
+        return refuse(call, Indeterminate(record.id, str(error)), ended or record)
     except CommitRefused as error:
-        await try_to_end(mode, call.invocation, owned_run, Ending.RAISED)
-        return refuse(call, error, record)
+        ended = await try_to_end(mode, call.invocation, owned_run, Ending.RAISED)
+        return refuse(call, error, ended or record)
     except StoreError as error:
         return refuse(call, unstored_error(record, "its outcome", error), record)
     return None if sealed is None else tell(call, result, sealed)
@@ -377,17 +375,19 @@ def waits_for_itself(record: OperationRecord) -> OperationError:
     )
 
 
-async def await_owner(
-    call: Call, mode: Mode, record: OperationRecord, seen: Any
-) -> Result[Any] | None:
+async def attach(call: Call, mode: Mode, record: OperationRecord) -> Result[Any] | None:
     """Wait until something has changed; give up when the caller's time is over."""
+    if is_in_progress_here(call):
+        return refuse(call, waits_for_itself(record), record)
+    call.is_attached = True
     remaining = call.remaining()
     if remaining <= 0:
         waited = mode.store.now() - call.began
         return refuse(call, StillRunning(record.id, waited), record)
-    if seen is not None:  # else the version is read first, and the table asked again
+    if call.seen is not None:  # else the version is read first, and the table asked
         until_lease_ends = max(record.lease - mode.store.now(), 0.0)
-        await mode.wait(min(remaining, until_lease_ends, LONGEST_WAIT), seen)
+        await mode.wait(min(remaining, until_lease_ends, LONGEST_WAIT), call.seen)
+    call.seen = mode.store.version()
     return None
 
 

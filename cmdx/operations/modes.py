@@ -43,7 +43,7 @@ class Mode(Protocol):
         """Run *unit* in a transaction."""
         ...
 
-    async def admit(
+    async def complete_admission(
         self,
         steps: Coroutine[Any, Any, Decision],
         withdraw: Callable[[Decision | None], Coroutine[Any, Any, None]],
@@ -59,7 +59,9 @@ class Mode(Protocol):
         """Run *task*; a cancelled operation cancels it if that is possible."""
         ...
 
-    async def finish(self, steps: Coroutine[Any, Any, T], record: OperationRecord) -> T:
+    async def run_owner(
+        self, steps: Coroutine[Any, Any, T], record: OperationRecord
+    ) -> T:
         """Run the owner's *steps*; some go on if the caller leaves."""
         ...
 
@@ -78,7 +80,7 @@ class SyncMode:
         """Run *unit* in a transaction."""
         return self.store.transact(unit, **options)
 
-    async def admit(
+    async def complete_admission(
         self,
         steps: Coroutine[Any, Any, Decision],
         withdraw: Callable[[Decision | None], Coroutine[Any, Any, None]],
@@ -101,7 +103,9 @@ class SyncMode:
         owned_run.require_uncancelled()
         return task.run()
 
-    async def finish(self, steps: Coroutine[Any, Any, T], record: OperationRecord) -> T:
+    async def run_owner(
+        self, steps: Coroutine[Any, Any, T], record: OperationRecord
+    ) -> T:
         """Run the owner's *steps*."""
         del record
         return await steps
@@ -123,7 +127,7 @@ class AsyncMode:
         """Run *unit* in a transaction, without blocking the event loop."""
         return await self.store.atransact(unit, **options)
 
-    async def admit(
+    async def complete_admission(
         self,
         steps: Coroutine[Any, Any, Decision],
         withdraw: Callable[[Decision | None], Coroutine[Any, Any, None]],
@@ -135,9 +139,7 @@ class AsyncMode:
         try:
             return await asyncio.shield(asking)
         except asyncio.CancelledError:
-            await finish_despite_cancel(wait_for(asking))
-            if not asking.cancelled() and asking.exception() is None:
-                await finish_despite_cancel(withdraw(asking.result()))
+            await finish_despite_cancel(withdraw_after(asking, withdraw))
             raise
 
     async def wait(self, seconds: float, since: Any) -> None:
@@ -154,7 +156,9 @@ class AsyncMode:
         finally:
             owned_run.forget_asyncio_task()
 
-    async def finish(self, steps: Coroutine[Any, Any, T], record: OperationRecord) -> T:
+    async def run_owner(
+        self, steps: Coroutine[Any, Any, T], record: OperationRecord
+    ) -> T:
         """
         Run the owner's *steps* in an asyncio task of their own.
 
@@ -195,6 +199,16 @@ def start_task(steps: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
     left_running.add(task)
     task.add_done_callback(left_running.discard)
     return task
+
+
+async def withdraw_after(
+    asking: asyncio.Task[Decision],
+    withdraw: Callable[[Decision | None], Coroutine[Any, Any, None]],
+) -> None:
+    """Withdraw what was admitted, once that is known."""
+    await wait_for(asking)
+    if not asking.cancelled() and asking.exception() is None:
+        await withdraw(asking.result())
 
 
 async def wait_for(owner: asyncio.Task[Any]) -> None:

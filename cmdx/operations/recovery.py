@@ -2,9 +2,9 @@
 Finding out what became of an operation: the method ``recover`` of a task.
 
 It is called when an indeterminate operation is called again, on resolved inputs. A
-value, or ``self.succeed()``, is the outcome, and so is any other halt. None, or an
-exception, leaves the operation indeterminate. Callbacks and signals of the task belong
-to its run, so there are none here.
+value, or ``self.succeed()``, is the outcome, and so is any other halt. None, an
+exception, or inputs that are refused by now leave the operation indeterminate.
+Callbacks and signals of the task belong to its run, so there are none here.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from cmdx.exceptions import AsyncTaskError
 from cmdx.inputs.resolve import resolve
 from cmdx.outcome import Halt
 from cmdx.run.attempts import require_async_run, succeed_with
-from cmdx.run.ending import check_errors, end
+from cmdx.run.ending import end
 from cmdx.run.lifecycle import take_result
 
 if TYPE_CHECKING:
-    from cmdx import Result, Task
+    from cmdx import Errors, Result, Task
 
 
 def refuse_async_recover(cls: type[Task[Any]]) -> None:
@@ -38,8 +38,9 @@ async def recover(task: Any, *, awaits: bool) -> Result[Any] | None:
     run.start(task, awaits=awaits)
     try:
         resolve(task, run.plan.inputs)
-        check_errors(run)
-        if run.record.outcome is None:
+        if run._errors:  # they say nothing about the run that was
+            log_refused_inputs(task, run._errors)
+        else:
             value = task.recover()
             if type(value) is CoroutineType:
                 value = await require_async_run(run, value)
@@ -61,3 +62,13 @@ def log_failed_recovery(task: Task[Any], error: Exception) -> None:
 
     message = "recover() of %s raised an exception; the operation stays indeterminate"
     logging.getLogger("cmdx").error(message, type(task).__qualname__, exc_info=error)
+
+
+def log_refused_inputs(task: Task[Any], errors: Errors) -> None:
+    """Log why ``recover`` was not asked; the caller is told that nobody knows."""
+    import logging
+
+    message = (
+        "recover() of %s was not asked, because %s; the operation stays indeterminate"
+    )
+    logging.getLogger("cmdx").warning(message, type(task).__qualname__, errors)

@@ -18,10 +18,12 @@ conflict, whatever the state; an id whose outcome is no longer kept is refused. 
 operation is live while its lease holds; the owner that let it run out counts as dead.
 
 Whatever the policy, it runs again if nothing can have happened: it was to run within a
-transaction that was not committed, or ``work`` was not called.
+transaction that was not committed, or ``work`` was not called. A caller whose own run
+was lost does not run again if that has used up its inputs.
 
 The other functions return the record to be written, or None if the event comes too late
-or from somebody else: ``seal``, ``release``, ``cancel``, ``stop_recovery``, ``beat``.
+or from somebody else: ``seal``, ``end_unsealed``, ``cancel``, ``stop_recovery`` and
+``beat``.
 """
 
 from __future__ import annotations
@@ -57,6 +59,7 @@ class Answer(StrEnum):
     REFUSE_EXPIRED = "expired"
     REFUSE_CANCELLED = "cancelled"
     REFUSE_INDETERMINATE = "indeterminate"
+    REFUSE_USED_INPUTS = "used inputs"
 
 
 class Ending(StrEnum):
@@ -97,6 +100,8 @@ class Request(NamedTuple):
     """Whether it has waited for a recovery."""
     has_run: bool = False
     """Whether it was the owner once, and may have called ``work``."""
+    has_used_inputs: bool = False
+    """Whether its inputs cannot be used a second time, as those that are streams."""
 
 
 class OperationRecord(NamedTuple):
@@ -164,12 +169,15 @@ def decide(
 
 def decide_unknown(request: Request, now: float, lease: float) -> Decision:
     """Decide about an operation of which there is no record, or no more."""
-    admitted = admit(request, now, lease)
-    may_run = request.policy.idempotent or request.is_transactional
-    if may_run or not request.has_run:
+    admitted = new_record(request, now, lease)
+    if not request.has_run:
         return Decision(Answer.RUN, admitted)
     ended = end_without_outcome(admitted, Ending.DELETED, now)
-    return Decision(Answer.REFUSE_INDETERMINATE, ended)
+    if not (request.policy.idempotent or request.is_transactional):
+        return Decision(Answer.REFUSE_INDETERMINATE, ended)
+    if request.has_used_inputs:
+        return Decision(Answer.REFUSE_USED_INPUTS, ended)
+    return Decision(Answer.RUN, admitted)
 
 
 def decide_unsealed(
@@ -180,6 +188,8 @@ def decide_unsealed(
     if was_attached and record.ending == Ending.CANCELLED:
         return Decision(refusal_after_cancel(record), record)
     if record.idempotent or record.has_no_effect_unsealed:
+        if request.has_used_inputs:
+            return Decision(Answer.REFUSE_USED_INPUTS, record)
         return Decision(Answer.RUN, admit_again(record, request, now, lease))
     is_recoverable = record.state is OperationState.INDETERMINATE
     if not is_recoverable or not request.can_recover:
@@ -199,7 +209,7 @@ def refusal_after_cancel(record: OperationRecord) -> Answer:
     return Answer.REFUSE_CANCELLED
 
 
-def admit(request: Request, now: float, lease: float) -> OperationRecord:
+def new_record(request: Request, now: float, lease: float) -> OperationRecord:
     """Return the record of an operation that begins."""
     policy = request.policy
     return OperationRecord(
@@ -288,7 +298,7 @@ def with_outcome(record: OperationRecord, outcome: str, now: float) -> Operation
     )
 
 
-def release(
+def end_unsealed(
     record: OperationRecord | None, owner: str, ending: Ending, now: float
 ) -> OperationRecord | None:
     """End an operation whose run gave no outcome."""

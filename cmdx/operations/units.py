@@ -58,8 +58,8 @@ def asking_unit(
     Args:
         request: The attempt.
         lease: The seconds that its lease would hold.
-        expects_none: Whether there is hardly a record, so that looking first is not
-            worth it.
+        expects_none: Whether there probably is no record, so that looking first is
+            not worth it.
     """
 
     def ask(statements: Statements) -> tuple[Decision, bool]:
@@ -97,13 +97,13 @@ def sealing_unit(record: OperationRecord, outcome: str) -> Unit:
     return seal_as_known
 
 
-def releasing_unit(key: Key, owner: str, ending: Ending) -> Unit:
+def ending_unit(key: Key, owner: str, ending: Ending) -> Unit:
     """Return what ends an operation that has no outcome."""
 
-    def release(stored: OperationRecord | None, now: float) -> OperationRecord | None:
-        return table.release(stored, owner, ending, now)
+    def end(stored: OperationRecord | None, now: float) -> OperationRecord | None:
+        return table.end_unsealed(stored, owner, ending, now)
 
-    return changing_unit(key, release)
+    return changing_unit(key, end)
 
 
 def cancelling_unit(key: Key) -> Unit:

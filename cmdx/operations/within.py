@@ -70,7 +70,7 @@ def connection() -> Any:
             connection().execute("update account set balance = balance - ?", (7,))
     """
     found = current.get()
-    if found is None:
+    if found is None or not found.is_open:
         message = (
             "no operation runs within a connection here. Run the task with "
             "session.run(..., within=connection), and ask inside work."
@@ -101,7 +101,7 @@ async def new_transaction(
 def refuse_nesting(store: Store) -> None:
     """Refuse an operation that would wait for the file which the running one holds."""
     outer = current.get()
-    if outer is not None and outer.holds_file and outer.store is store:
+    if outer is not None and outer.is_open and outer.holds_file_of(store):
         raise StoreError(
             "an operation runs here within a connection to the same SQLite file, which "
             "is locked until that operation ends",
@@ -204,6 +204,10 @@ class Transaction:
     def holds_file(self) -> bool:
         """Whether nobody else can write meanwhile, so that no lease is needed."""
         return self.connection.dialect == "sqlite"
+
+    def holds_file_of(self, store: Store) -> bool:
+        """Tell whether *store* cannot write until this ends."""
+        return self.holds_file and self.store is store
 
     async def begin(self, *, awaits: bool) -> None:
         """Begin; nothing has happened, and nothing is open, if this raises."""

@@ -293,7 +293,9 @@ class Record:
     is_indeterminate: bool = False
     """Whether nobody can know if the work was done."""
     raises_fault: bool = False
-    """Whether ``or_raise`` raises the fault, whatever ``work`` raised."""
+    """Whether ``or_raise`` raises the fault of this task, whatever ``work`` raised."""
+    fault_cause: BaseException | None = None
+    """Of a result that was stored: the error of another task that made it fail."""
     stopped: Stop | None = None
     attempts: Sequence[AttemptFields] = ()
     halted_at: tuple[str, int] | None = None

@@ -113,6 +113,7 @@ class StoredResult(StoredRun, total=False):
     deprecated: bool
     rolled_back: bool
     rollback_error: StoredError
+    fault_cause: StoredError
 
 
 def check_layout(data: Any, kind: Any, writer: str) -> Any:

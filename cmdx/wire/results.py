@@ -126,6 +126,9 @@ def further_data(result: Result[Any], xid: object) -> dict[str, Any]:
         data["errors"] = [problem_data(problem) for problem in record.errors]
     if record.attempts:
         data["attempts"] = [attempt_data(attempt) for attempt in result.attempts]
+    deepest = result.caused_failure
+    if deepest is not None and deepest is not result and deepest.cause is not None:
+        data["fault_cause"] = error_data(deepest.cause)
     guidance = result.guidance
     if guidance is not None:
         data["guidance"] = guidance_data(guidance)
@@ -239,6 +242,7 @@ FACT_WRITERS: dict[str, Callable[[Any], Any]] = {
     "stopped": str,
     "halted_at": place_data,
     "rollback_error": error_data,
+    "fault_cause": error_data,
 }
 """What makes JSON of those attributes of a record that not all records have."""
 
@@ -372,6 +376,7 @@ FACT_READERS: dict[str, Callable[[Any], Any]] = {
     "halted_at": lambda place: (place["file"], place["line"]),
     "errors": problems_from,
     "rollback_error": error_from,
+    "fault_cause": error_from,
     "guidance": guidance_from,
 }
 """What makes those attributes of a record of JSON that not all records have."""

@@ -16,7 +16,7 @@ from services import postgres_schema
 from cmdx import clock
 from cmdx.operations import OperationPolicy
 from cmdx.operations.leases import LeaseKeeper
-from cmdx.operations.table import Request, admit
+from cmdx.operations.table import Request, new_record
 from cmdx.stores import SqliteStore, StoreUnavailable
 
 PATIENCE = 30.0
@@ -231,7 +231,9 @@ def other_connection(store):
 def admitted(key):
     """Return the record of an operation that was admitted."""
     policy = OperationPolicy()
-    return admit(Request("shop", key, "t", "m", "f", policy, f"owner of {key}"), 0, 1)
+    return new_record(
+        Request("shop", key, "t", "m", "f", policy, f"owner of {key}"), 0, 1
+    )
 
 
 def row_of(store, key, column="state"):

@@ -39,6 +39,38 @@ from cmdx.telemetry import task_cancelled, task_executed
 LIVE, RELEASED, SEALED, INDETERMINATE, EXPIRED = OperationState
 
 
+# -- callers who leave while they are admitted ----------------------------------------
+
+
+@on_each_store
+@pytest.mark.parametrize("persist", [False, True])
+def test_who_is_cancelled_twice_while_it_is_admitted_withdraws(session, store, persist):
+    ran, held = [], Stop()
+
+    @operation(persist=persist)
+    class Charge(Task[int], name="operations.charge"):
+        async def work(self):
+            ran.append(1)
+            return 7
+
+    async def main():
+        store.at = lambda point: point == "before commit" and held.wait()
+        caller = asyncio.create_task(session.arun(Charge(), id="a"))
+        await asyncio.to_thread(held.reached.wait, PATIENCE)
+        store.at = lambda _point: None
+        for _ in range(3):  # as the cancel scopes of anyio do, until it has ended
+            caller.cancel()
+            await asyncio.sleep(0)
+        held.go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await caller
+        assert (ran, (await session.aget("a")).state is LIVE) == ([], False)
+        return await session.arun(Charge(), id="a")
+
+    assert run_async(main()).value == 7
+    assert ran == [1]
+
+
 # -- cancel ----------------------------------------------------------------------------
 
 

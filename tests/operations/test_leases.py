@@ -6,8 +6,10 @@ import asyncio
 import os
 import signal
 import warnings
+from collections.abc import Iterator  # noqa: TC003 -- the task resolves it
 from threading import Event, Thread
 
+import attrs
 import pytest
 from ledgers import (
     LEASE,
@@ -32,10 +34,11 @@ from ledgers import (
     wait_until,
 )
 
-from cmdx import Context, Task, clock
+from cmdx import Context, Task, clock, is_retryable
 from cmdx.operations import (
     Indeterminate,
     Ledger,
+    OperationError,
     OperationState,
     leases,
     operation,
@@ -45,6 +48,11 @@ from cmdx.operations.records import insert_record
 from cmdx.stores import SqliteStore
 
 LIVE, RELEASED, SEALED, INDETERMINATE, EXPIRED = OperationState
+
+
+@attrs.define
+class Basket:
+    lines: list[str]
 
 
 class Other(Task[None]):
@@ -456,6 +464,42 @@ def test_who_runs_an_operation_again_runs_it_with_the_same_inputs(
 
     assert session.run(Charge(source(lines=["tea"])), id="a").value == 2
     assert seen == [["tea"], ["tea"]]
+
+
+def test_who_runs_an_operation_again_has_what_work_changed_as_it_was(session, store):
+    seen = []
+
+    @operation(idempotent=True)
+    class Charge(Task[int], name="operations.charge"):
+        basket: Basket
+
+        def work(self):
+            seen.append(list(self.basket.lines))
+            self.basket.lines.clear()
+            if len(seen) == 1:
+                edit_row(store, "a", state="released", ending="lost", owner="another")
+            return len(seen)
+
+    assert session.run(Charge(basket=Basket(["tea"])), id="a").value == 2
+    assert seen == [["tea"], ["tea"]]
+
+
+def test_r_001_47_an_owner_that_used_up_its_stream_does_not_run_again(session, store):
+    @operation(idempotent=True)
+    class Total(Task[int], name="operations.total"):
+        rows: Iterator[int]
+
+        def work(self):
+            total = sum(self.rows)
+            edit_row(store, "a", state="released", ending="lost", owner="another")
+            return total
+
+    result = session.run(Total(rows=iter([1, 2])), id="a")
+    assert isinstance(result.cause, OperationError)
+    assert not is_retryable(result.cause)
+    assert "cannot be used a second time" in result.reason
+    assert session.get("a").state is OperationState.RELEASED
+    assert session.get("a").executions == 1
 
 
 @on_each_store

@@ -29,6 +29,7 @@ from cmdx import (
     after_execution,
     before_execution,
     optional,
+    required,
     retry_on,
 )
 from cmdx.operations import (
@@ -361,6 +362,35 @@ def test_recover_sees_resolved_inputs(session):
     result = session.run(Charge(order="7"), id="a")
     assert seen == [(7, "EUR", "made")]
     assert result.metadata == {"by": "recover"}
+
+
+def test_inputs_that_are_refused_by_then_leave_it_indeterminate(session, call, caplog):
+    account = {"ada": 50}
+
+    @operation(persist=True)
+    class Withdraw(Task[str], name="operations.withdraw"):
+        balance: int = required(source=lambda: account["ada"])
+        amount: int = required(validate="require_cover")
+
+        def require_cover(self, amount):
+            if amount > self.balance:
+                raise ValueError("is more than the balance")
+
+        def work(self):
+            account["ada"] -= self.amount
+            raise KeyboardInterrupt
+
+        def recover(self):
+            return "found"
+
+    leave_indeterminate(session, Withdraw(amount=30))
+    result = call(session, Withdraw(amount=30), id="a")
+    assert result.indeterminate
+    assert session.get("a").state is INDETERMINATE
+    assert "recover() of" in caplog.text
+    assert "amount is more than the balance" in caplog.text
+    account["ada"] = 100
+    assert call(session, Withdraw(amount=30), id="a").value == "found"
 
 
 def test_recover_knows_the_operation_it_is_asked_about(session, call):

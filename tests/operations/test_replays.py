@@ -42,6 +42,7 @@ from cmdx.operations import (
 )
 from cmdx.stores import SqliteStore, sqlite
 from cmdx.telemetry import task_executed, task_started
+from cmdx.wire import dump_result
 
 POLICIES = [
     {"persist": persist, "idempotent": idempotent}
@@ -271,6 +272,38 @@ def test_or_raise_raises_the_fault_of_the_task_for_owner_and_replayed(
         assert isinstance(raised.value, Fault)
         assert raised.value.__cause__ is result.cause
     assert (result.cause is not None) is (task is Raising)
+
+
+class Passing(Task[None], name="operations.passing"):
+    def work(self):
+        self.throw(Raising.execute())
+
+
+class Asking(Task[None], name="operations.asking"):
+    def work(self):
+        return Raising.execute().value
+
+
+class Stepping(Workflow[None], name="operations.stepping"):
+    steps = (Raising,)
+
+
+@pytest.mark.parametrize("task", [Passing, Asking, Stepping])
+def test_or_raise_raises_the_fault_of_the_operation_if_another_task_failed(
+    session, call, task
+):
+    owner, again = (call(session, task(), id="a") for _ in range(2))
+    raised = []
+    for result in (owner, again):
+        with pytest.raises(Fault) as info:
+            result.or_raise()
+        raised.append((type(info.value), str(info.value), info.value.__cause__))
+    (kind, text, cause), (again_kind, again_text, record) = raised
+    assert (kind, again_kind) == (task.Fault, task.Fault)
+    assert text == again_text
+    assert type(cause) is ConnectionError
+    assert (record.type_name, record.message) == ("ConnectionError", str(cause))
+    assert dump_result(again)["fault_cause"] == dump_result(owner)["fault_cause"]
 
 
 @pytest.mark.parametrize(

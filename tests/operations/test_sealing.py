@@ -41,9 +41,9 @@ from cmdx.operations.records import insert_record, peek_record
 from cmdx.operations.table import (
     Ending,
     Request,
-    admit,
     end_lease,
-    release,
+    end_unsealed,
+    new_record,
     seal,
     with_outcome,
 )
@@ -364,7 +364,7 @@ def test_a_seal_without_loading_is_what_the_table_says(store):
         request = Request(
             "shop", "a", "t", "m", "f", policy, "me", is_transactional=is_transactional
         )
-        live = admit(request, 1.0, 30.0)
+        live = new_record(request, 1.0, 30.0)
         known = live if is_known_live else end_lease(live, 50.0)._replace(lease=80.0)
         row = None if stored is None else stored(live)
         expected = after_unit(store, row, changing_unit(("shop", "a"), seal_by_table))
@@ -386,8 +386,8 @@ STORED = [
     lambda live: end_lease(live, 50.0),
     lambda live: end_lease(live, 50.0)._replace(state=INDETERMINATE, lease=80.0),
     lambda live: end_lease(live, 50.0)._replace(state=INDETERMINATE, owner="another"),
-    lambda live: release(live, "me", Ending.CANCELLED, 50.0),
-    lambda live: release(live, "me", Ending.WITHDRAWN, 50.0),
+    lambda live: end_unsealed(live, "me", Ending.CANCELLED, 50.0),
+    lambda live: end_unsealed(live, "me", Ending.WITHDRAWN, 50.0),
     lambda live: with_outcome(live, "{}", 50.0),
     lambda live: with_outcome(live, '{"another": 1}', 50.0),
     lambda live: with_outcome(live, "{}", 50.0)._replace(owner="another"),

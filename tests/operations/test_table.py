@@ -16,16 +16,16 @@ from cmdx.operations.table import (
     Ending,
     OperationRecord,
     Request,
-    admit,
     beat,
     cancel,
     decide,
     end_lease,
+    end_unsealed,
     is_expired,
     is_forgotten,
     is_taken,
+    new_record,
     present_state,
-    release,
     seal,
     stop_recovery,
 )
@@ -64,7 +64,7 @@ def request(**changes):
 def record(state=LIVE, **changes):
     lease = NOW + 10 if state is LIVE else 0.0
     kept = None if state is LIVE else NOW + 50
-    made = admit(
+    made = new_record(
         request(
             persist=changes.pop("persist", False),
             idempotent=changes.pop("idempotent", False),
@@ -215,7 +215,7 @@ def test_r_001_20_who_has_run_it_runs_it_again_only_if_that_does_no_harm(
 def test_r_001_47_an_ambiguous_run_with_streams_is_indeterminate_unless_idempotent():
     for idempotent, state in ((False, INDETERMINATE), (True, RELEASED)):
         stored = record(LIVE, idempotent=idempotent, has_streams=True)
-        assert release(stored, "first", Ending.CANCELLED, NOW).state is state
+        assert end_unsealed(stored, "first", Ending.CANCELLED, NOW).state is state
         dead = stored._replace(lease=NOW)
         assert end_lease(dead, NOW).state is state
 
@@ -301,31 +301,31 @@ def test_r_001_33_a_release_that_beats_the_seal_wins_and_the_reverse():
     assert seal(released, "first", "{}", NOW) is None
     sealed = seal(stored, "first", "{}", NOW)
     assert cancel(sealed, NOW) is None
-    assert release(sealed, "first", Ending.CANCELLED, NOW) is None
+    assert end_unsealed(sealed, "first", Ending.CANCELLED, NOW) is None
 
 
 # -- releasing, cancelling, beating ----------------------------------------------------
 
 
 def test_r_001_29_a_run_without_an_answer_is_released_or_indeterminate():
-    volatile = release(record(LIVE), "first", Ending.CANCELLED, NOW)
+    volatile = end_unsealed(record(LIVE), "first", Ending.CANCELLED, NOW)
     assert (volatile.state, volatile.ending) == (RELEASED, Ending.CANCELLED)
     assert volatile.expires_at == NOW + KEEP
-    persisted = release(record(LIVE, persist=True), "first", Ending.CANCELLED, NOW)
+    persisted = end_unsealed(record(LIVE, persist=True), "first", Ending.CANCELLED, NOW)
     assert persisted.state is INDETERMINATE
 
 
 @pytest.mark.parametrize("state", [RELEASED, SEALED, INDETERMINATE, EXPIRED], ids=str)
 def test_only_what_is_live_is_released_cancelled_or_beaten(state):
     stored = record(state)
-    assert release(stored, "first", Ending.RAISED, NOW) is None
+    assert end_unsealed(stored, "first", Ending.RAISED, NOW) is None
     assert cancel(stored, NOW) is None
     assert beat(stored, "first", NOW, LEASE) is None
 
 
 def test_r_001_34_cancelling_what_is_not_known_changes_nothing():
     assert cancel(None, NOW) is None
-    assert release(None, "first", Ending.CANCELLED, NOW) is None
+    assert end_unsealed(None, "first", Ending.CANCELLED, NOW) is None
     assert beat(None, "first", NOW, LEASE) is None
 
 
@@ -349,7 +349,7 @@ def test_r_001_30_the_owner_and_those_attached_are_told_of_the_cancel():
 
 
 def test_r_001_29_those_who_wait_for_what_persists_hear_that_nobody_knows():
-    stored = release(record(LIVE, persist=True), "first", Ending.CANCELLED, NOW)
+    stored = end_unsealed(record(LIVE, persist=True), "first", Ending.CANCELLED, NOW)
     attached = decide(stored, request(attached_to="first"), NOW, LEASE)
     assert attached.answer is Answer.REFUSE_INDETERMINATE
 
@@ -357,7 +357,7 @@ def test_r_001_29_those_who_wait_for_what_persists_hear_that_nobody_knows():
 def test_r_001_29_those_who_wait_for_what_left_nothing_hear_of_the_interrupt():
     """A newcomer may run it, so nobody is told that it may have happened."""
     stored = record(LIVE, persist=True, has_no_effect_unsealed=True)
-    ended = release(stored, "first", Ending.CANCELLED, NOW)
+    ended = end_unsealed(stored, "first", Ending.CANCELLED, NOW)
     attached = decide(ended, request(attached_to="first"), NOW, LEASE)
     assert attached.answer is Answer.REFUSE_CANCELLED
     assert decide(ended, request(), NOW, LEASE).answer is Answer.RUN
@@ -407,7 +407,7 @@ def test_r_001_45_an_expired_id_is_refused_until_its_tombstone_is_gone():
 
 def test_r_001_42_what_ended_without_an_outcome_is_kept_as_long():
     for ended in (
-        release(record(LIVE), "first", Ending.RAISED, NOW),
+        end_unsealed(record(LIVE), "first", Ending.RAISED, NOW),
         cancel(record(LIVE), NOW),
         end_lease(record(LIVE, lease=NOW), NOW),
     ):
@@ -415,7 +415,7 @@ def test_r_001_42_what_ended_without_an_outcome_is_kept_as_long():
 
 
 def test_a_record_says_all_that_a_request_said():
-    made = admit(request(persist=True, has_streams=True), NOW, LEASE)
+    made = new_record(request(persist=True, has_streams=True), NOW, LEASE)
     assert made == OperationRecord(
         session="s",
         id="charge-7",
@@ -446,16 +446,16 @@ def test_a_record_says_all_that_a_request_said():
 def test_what_was_withdrawn_before_work_was_called_may_run_whatever_its_policy():
     for persist in FLAGS:
         stored = record(LIVE, persist=persist)
-        withdrawn = release(stored, "first", Ending.WITHDRAWN, NOW)
+        withdrawn = end_unsealed(stored, "first", Ending.WITHDRAWN, NOW)
         assert (withdrawn.state, withdrawn.executions) == (RELEASED, 0)
         found = decide(withdrawn, request(persist=persist), NOW, LEASE)
         assert (found.answer, found.record.executions) == (Answer.RUN, 1)
 
 
 def test_only_the_owner_of_what_is_live_withdraws():
-    assert release(record(LIVE), "second", Ending.WITHDRAWN, NOW) is None
-    assert release(record(SEALED), "first", Ending.WITHDRAWN, NOW) is None
-    assert release(None, "first", Ending.WITHDRAWN, NOW) is None
+    assert end_unsealed(record(LIVE), "second", Ending.WITHDRAWN, NOW) is None
+    assert end_unsealed(record(SEALED), "first", Ending.WITHDRAWN, NOW) is None
+    assert end_unsealed(None, "first", Ending.WITHDRAWN, NOW) is None
 
 
 def test_a_recovery_has_a_lease_of_its_own():
@@ -477,7 +477,7 @@ def test_an_owner_has_lost_what_another_one_has_or_what_was_released():
 
 def test_a_transaction_that_work_has_ended_proves_nothing():
     stored = record(LIVE, has_no_effect_unsealed=True)
-    ended = release(stored, "first", Ending.TRANSACTION_ENDED, NOW)
+    ended = end_unsealed(stored, "first", Ending.TRANSACTION_ENDED, NOW)
     found = decide(ended, request(is_transactional=True), NOW, LEASE)
     assert found.answer is Answer.REFUSE_INDETERMINATE
 

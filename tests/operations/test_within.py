@@ -490,6 +490,7 @@ def test_a_commit_that_the_database_refuses_is_no_success(store):
     assert "the database refused to commit the work" in refused.reason
     assert isinstance(refused.cause, StoreError)
     assert not refused.indeterminate
+    assert refused.operation.state is not LIVE
     assert mended.value == 7
     assert way.effects() == 1
 
@@ -507,6 +508,7 @@ def test_work_that_ends_the_transaction_by_itself_is_told_so(store, end):
     result = way.run(charge())
     assert way.effects() == (end == "commit")
     assert isinstance(result.cause, Indeterminate)
+    assert result.operation.state is not LIVE
     assert "committed or rolled back the transaction given as within=" in result.reason
     again = way.run(charge())
     assert isinstance(again.cause, Indeterminate)  # nobody can know what was kept
@@ -1049,3 +1051,37 @@ def test_r_001_30_a_cancelled_operation_within_a_connection_is_rolled_back(store
     begun = asyncio.Event()
     assert "cancelled" in asyncio.run(main()).reason
     assert way.effects() == 0
+
+
+# -- what goes on after it -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("store", ["file"], indirect=True)
+def test_what_goes_on_after_an_operation_is_not_within_its_connection(store):
+    session, later = Ledger(store).session("shop"), []
+
+    class Note(Task[int], name="operations.note"):
+        def work(self):
+            return 1
+
+    async def go_on(ended):
+        await ended.wait()
+        with pytest.raises(LookupError, match="no operation runs within a connection"):
+            connection()
+        return await session.arun(Note(), id="b")
+
+    @operation(persist=True)
+    class Charge(Task[int], name="operations.charge"):
+        async def work(self):
+            later.append(asyncio.create_task(go_on(ended)))
+            assert connection() is database
+            return 7
+
+    async def main():
+        assert (await session.arun(Charge(), id="a", within=database)).value == 7
+        ended.set()
+        return await later[0]
+
+    ended = asyncio.Event()
+    with closing(sqlite3.connect(store.name)) as database:
+        assert run_async(main()).value == 1
