@@ -270,9 +270,7 @@ def new_id() -> str:
     """Return a UUIDv7: 48 bits of milliseconds, then random bits."""
     milliseconds = int(clock.current.get().time() * 1000) & 0xFFFF_FFFF_FFFF
     chance = clock.entropy()
-    upper = (milliseconds << 16) | 0x7000 | (chance >> 68)
-    lower = (0b10 << 62) | (chance & 0x3FFF_FFFF_FFFF_FFFF)
-    digits = f"{upper:016x}{lower:016x}"
-    return "-".join(
-        (digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:])
-    )
+    version = 0x7000 | (chance >> 68)
+    variant = 0x8000 | (chance >> 48) & 0x3FFF
+    time = f"{milliseconds >> 16:08x}-{milliseconds & 0xFFFF:04x}"
+    return f"{time}-{version:04x}-{variant:04x}-{chance & 0xFFFF_FFFF_FFFF:012x}"

@@ -31,7 +31,8 @@ from cmdx.operations.table import Answer, Ending, OperationState
 from cmdx.run.ending import check_errors, end
 from cmdx.run.lifecycle import end_without_run, take_result
 from cmdx.telemetry import send
-from cmdx.wire import WireError, load_result
+from cmdx.wire import WireError
+from cmdx.wire.results import load_result_of
 
 if TYPE_CHECKING:
     from cmdx import Result, Task
@@ -128,8 +129,7 @@ def replay(call: Call, record: OperationRecord) -> Result[Any]:
     """Return the outcome that was stored."""
     try:
         data = json.loads(record.outcome or "")
-        require_task(data, record.task)
-        result = load_result(data)
+        result = load_result_of(type(call.invocation), data)
     except (WireError, ValueError, RecursionError) as error:
         return refuse(call, unreadable(record, error), record)
     if call.is_attached:
@@ -141,12 +141,6 @@ def replay(call: Call, record: OperationRecord) -> Result[Any]:
         invocation = call.invocation
         send(operation_replayed, invocation, operation=operation, result=result)
     return result
-
-
-def require_task(data: Any, name: str) -> None:
-    """Refuse an outcome of another task."""
-    if not isinstance(data, dict) or data.get("task") != name:
-        raise WireError(f"it is not an outcome of {name}")
 
 
 def unreadable(record: OperationRecord, error: Exception) -> WireError:

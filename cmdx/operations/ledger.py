@@ -249,10 +249,9 @@ def check_invocation(invocation: object, *, awaits: bool) -> None:
             f"got {invocation!r}."
         )
         raise TypeError(message)
-    name, run = type(invocation).__qualname__, "arun" if awaits else "run"
     check_can_start(
         invocation,
         awaits=awaits,
-        instead=f"await session.arun({name}(...), id=...)",
-        again=f"session.{run}({name}(...), id=...)",
+        instead="await session.arun(%s(...), id=...)",
+        again=f"session.{'arun' if awaits else 'run'}(%s(...), id=...)",
     )

@@ -201,8 +201,12 @@ def record_of(row: tuple[Any, ...]) -> OperationRecord:
         values[PLACE_OF_STATE] = STATES.get(state) or OperationState(state)
         record = OperationRecord._make(values)
         # Whether the numbers are numbers: a SQLite file takes anything.
-        math.fsum((record.keep, record.lease, record.executions, record.admitted_at))
-        math.fsum((record.sealed_at or 0.0, record.expires_at or 0.0))
+        moments = (
+            record.admitted_at,
+            record.sealed_at or 0.0,
+            record.expires_at or 0.0,
+        )
+        math.fsum((record.keep, record.lease, record.executions, *moments))
     except (TypeError, ValueError) as error:
         session, id_, *_ = row
         raise StoreError(

@@ -160,8 +160,7 @@ def check_invocation(invocation: object) -> None:
             f"got {invocation!r}."
         )
         raise TypeError(message)
-    name = type(invocation).__qualname__
-    again = f"queue.enqueue({name}(...))"
+    again = "queue.enqueue(%s(...))"
     check_can_start(invocation, awaits=True, instead=again, again=again)
 
 

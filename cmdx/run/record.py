@@ -246,15 +246,17 @@ def check_can_start(
     Args:
         task: The invocation.
         awaits: Whether what has to be awaited can be.
-        instead: The call that can await, for the error.
-        again: The call with another instance, for the error.
+        instead: The call that can await, for the error; ``%s`` is the class.
+        again: The call with another instance, for the error; ``%s`` is the class.
     """
     run: Run = task._cmdx_
     plan = run.plan
     if plan.awaiting_part is not None and not awaits:
-        raise AsyncTaskError(plan.task, plan.awaiting_part, cure=f"Use `{instead}`.")
+        cure = f"Use `{instead % plan.task.__qualname__}`."
+        raise AsyncTaskError(plan.task, plan.awaiting_part, cure=cure)
     if "is_unused" not in vars(run):
-        refuse_second_run(plan.task, f"Create another one: {again}.")
+        call = again % plan.task.__qualname__
+        refuse_second_run(plan.task, f"Create another one: {call}.")
     if plan.refusal is not None:
         plan.refusal(task)
 

@@ -397,6 +397,9 @@ CANONICAL_JSON = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 
 def canonical_text(stored: Any) -> str:
     """Return JSON as text that is the same for the same values."""
+    text = CANONICAL_JSON.encode(stored)
+    if TAG not in text:  # most data has no tagged mappings, whose pairs have no order
+        return text
     return CANONICAL_JSON.encode(_in_order(stored))
 
 

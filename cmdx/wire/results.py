@@ -46,7 +46,7 @@ from cmdx.wire.layout import (
     StoredResult,
     check_layout,
 )
-from cmdx.wire.names import find_task, name_and_module
+from cmdx.wire.names import find_task, name_and_module, task_name
 from cmdx.wire.values import (
     decode_value,
     encode_value,
@@ -120,8 +120,9 @@ def further_data(result: Result[Any], xid: object) -> dict[str, Any]:
         if fact is not None and name in FACT_WRITERS:
             data[name] = FACT_WRITERS[name](fact)
     for name, attribute in RUN_FACTS.items():
-        if getattr(run, attribute):
-            data[name] = getattr(run, attribute)
+        fact = getattr(run, attribute)
+        if fact:
+            data[name] = fact
     if record.errors:
         data["errors"] = [problem_data(problem) for problem in record.errors]
     if record.attempts:
@@ -270,7 +271,20 @@ def load_result(data: Mapping[str, Any], *, tasks: Sequence[str] = ()) -> Result
         tasks: Packages and modules that may be imported to find the task.
     """
     stored: StoredResult = check_layout(data, StoredResult, "dump_result")
-    cls = task_or_stand_in(stored, tasks)
+    return result_from(stored, task_or_stand_in(stored, tasks))
+
+
+def load_result_of(cls: type[Task[Any]], data: object) -> Result[Any]:
+    """Return the result that was stored as *data*, if it is one of the task *cls*."""
+    stored: StoredResult = check_layout(data, StoredResult, "dump_result")
+    name = task_name(cls)
+    if stored["task"] != name:
+        raise WireError(f"it is not an outcome of {name}")
+    return result_from(stored, cls)
+
+
+def result_from(stored: StoredResult, cls: type[Task[Any]]) -> Result[Any]:
+    """Return the result of the task *cls* behind JSON."""
     record = Record(run_from(cls, stored))
     record.outcome = outcome_from(stored["outcome"])
     record.value, record.lost_value = value_from(cls, stored)
