@@ -252,7 +252,7 @@ def test_a_module_that_raises_when_it_is_imported_is_named(shop, tmp_path):
     (tmp_path / shop / "broken.py").write_text("raise RuntimeError('no database.')")
     data = stored(f"{shop}.broken:Charge")
 
-    with pytest.raises(UnknownTaskError, match="RuntimeError: no database. Define the"):
+    with pytest.raises(UnknownTaskError, match=r"RuntimeError: no database\. Define"):
         load_invocation(data, tasks=(shop,))
 
 
