@@ -171,7 +171,7 @@ class UserAsyncPostgres(UserPostgres):
 
 
 @lru_cache(maxsize=256)
-def psycopg_query(sql: str) -> str:
+def psycopg_query(sql: str) -> bytes:
     """Return *sql* with values as psycopg wants them, ``%(name)s``."""
     pieces, end = [], 0
     for token in TOKENS.finditer(sql):
@@ -181,7 +181,7 @@ def psycopg_query(sql: str) -> str:
                 f"%({token[0][1:]})s",
             ]
             end = token.end()
-    return "".join([*pieces, sql[end:].replace("%", "%%")])
+    return "".join([*pieces, sql[end:].replace("%", "%%")]).encode()
 
 
 def is_async_connection(connection: object) -> bool:
