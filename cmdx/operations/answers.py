@@ -146,8 +146,10 @@ def replay(call: Call, record: OperationRecord) -> Result[Any]:
 def unreadable(record: OperationRecord, error: Exception) -> WireError:
     """Say that a stored outcome is damaged."""
     return WireError(
-        f"the outcome of the operation {record.id!r} was stored, but cannot be read: "
-        f"{error}"
+        f"the outcome of the operation {record.id!r} was stored, but cannot be read, "
+        f"because its row was changed ({str(error).removesuffix('.')}). Restore the "
+        "column outcome of cmdx_operation from a backup, or look at the effects of "
+        "the operation before you use a new id."
     )
 
 

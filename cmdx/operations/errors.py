@@ -8,6 +8,7 @@ Each is the cause of a failed result. None of them says that trying again may he
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from cmdx.exceptions import CmdxError, rebuild_error
@@ -58,7 +59,8 @@ class Indeterminate(OperationError):  # noqa: N818 -- named in the contract
     ) -> None:
         cure = ", or give the task a recover() that does" if can_ask else ""
         super().__init__(
-            f"nobody can know whether the operation {id!r} was done: {why}. "
+            f"nobody can know whether the operation {id!r} was done: "
+            f"{without_full_stop(why)}. "
             f"Look at its effects{cure}."
         )
 
@@ -69,7 +71,7 @@ class OperationCancelled(OperationError):  # noqa: N818 -- named in the contract
     def __init__(self, id: str) -> None:  # noqa: A002 -- as users write it
         super().__init__(
             f"the operation {id!r} was cancelled or interrupted before it ended. "
-            "Use a new id to start over."
+            "Use a new id to start over, or the same one if it is idempotent."
         )
 
 
@@ -98,3 +100,8 @@ class StillRunning(OperationError):  # noqa: N818 -- named in the contract
 
 class OperationIdError(CmdxError, ValueError):
     """An id or the name of a session cannot be used."""
+
+
+def without_full_stop(text: str) -> str:
+    """Return *text* without a full stop at its end, or before its last parenthesis."""
+    return re.sub(r"(?<!\.)\.(\)?)$", r"\1", text)

@@ -55,7 +55,6 @@ from cmdx.operations.within import (
     TransactionEnded,
     is_file_held,
 )
-from cmdx.report import error_line
 from cmdx.stores import StoreError, StoreUnavailable
 from cmdx.stores.errors import CommitUncertain
 from cmdx.telemetry import send
@@ -300,7 +299,8 @@ async def end_undecided(
         ended = await end_operation(mode, call.invocation, owned_run, Ending.RAISED)
     except StoreError as error:
         what = f"that it ended with {result.reason!r}"
-        return refuse(call, unstored_error(record, what, error), record)
+        unstored = unstored_error(record, what, error, is_tried_again=True)
+        return refuse(call, unstored, record)
     return None if ended is None else with_operation(call, result, ended)
 
 
@@ -330,7 +330,12 @@ async def seal_outcome(
         ended = await try_to_end(mode, call.invocation, owned_run, Ending.RAISED)
         return refuse(call, error, ended or record)
     except StoreError as error:
-        return refuse(call, unstored_error(record, "its outcome", error), record)
+        # After a success within a connection, only the end is tried again.
+        is_tried_again = call.transaction is None or result.failed
+        unstored = unstored_error(
+            record, "its outcome", error, is_tried_again=is_tried_again
+        )
+        return refuse(call, unstored, record)
     return None if sealed is None else tell(call, result, sealed)
 
 
@@ -344,18 +349,24 @@ def tell(call: Call, result: Result[Any], sealed: OperationRecord) -> Result[Any
 
 
 def unstored_error(
-    record: OperationRecord, what: str, error: StoreError
+    record: OperationRecord,
+    what: str,
+    error: StoreError,
+    *,
+    is_tried_again: bool = False,
 ) -> Indeterminate:
     """Say that nobody but this process knows *what*, and that it could not store it."""
-    why = f"{what} could not be stored ({error_line(error)})"
-    return Indeterminate(record.id, why)
+    why = f"{what} could not be stored ({error.cause})"
+    if is_tried_again:
+        why += ", and this process goes on trying until its lease ends"
+    return Indeterminate(record.id, f"{why}; ask again with the same id")
 
 
 def unread_error(call: Call, error: StoreError) -> StoreError | Indeterminate:
     """Say that the table could not be asked; an owner has run all the same."""
     if not call.has_run or call.transaction is not None:
         return error
-    why = f"its record was lost, and could not be read again ({error_line(error)})"
+    why = f"its record was lost, and could not be read again ({error.cause})"
     return Indeterminate(call.request.id, why)
 
 

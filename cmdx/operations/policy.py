@@ -8,7 +8,17 @@ operation from then on, whatever the class says later.
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, TypeVar
+from collections.abc import Collection
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Literal,
+    TypeAlias,
+    TypedDict,
+    TypeVar,
+    get_args,
+    get_origin,
+)
 from weakref import WeakKeyDictionary, WeakSet
 
 import attrs
@@ -17,7 +27,8 @@ from cmdx.declare.checks import check_kinds, check_names, check_seconds
 from cmdx.declare.decorators import declarations, declare
 from cmdx.declare.signatures import positional_count
 from cmdx.exceptions import DefinitionError
-from cmdx.wire.invocations import is_stream
+from cmdx.inputs.annotations import union_members
+from cmdx.wire.invocations import STREAM_TYPES, is_stream
 from cmdx.wire.names import name_and_module, task_name
 from cmdx.wire.values import unstorable_value
 
@@ -171,14 +182,37 @@ def check_keep(seconds: object) -> float:
 
 def refuse_streams(task: type[Task[Any]]) -> None:
     """Refuse a task that must outlive its process but is given a stream."""
-    names = streams_of(task)
-    if names:
+    for declared in task._cmdx_.plan.fields.inputs.values():
+        if not contains_stream(declared.annotation):
+            continue
+        verb = "is" if is_stream(declared) else "contains"
         message = (
-            f"{task.__qualname__}.{names[0]} is a stream, which ends with its process, "
-            "so the operation cannot persist. Take the data or where it is stored, "
-            "or declare @operation(persist=False)."
+            f"{task.__qualname__}.{declared.name} {verb} a stream, which ends with its "
+            "process, so the operation cannot persist. Take the data or where it is "
+            "stored, or declare @operation(persist=False)."
         )
         raise DefinitionError(message)
+
+
+def contains_stream(annotation: Any) -> bool:
+    """
+    Tell whether a value is read once, or is a container of such values.
+
+    The fields of classes are not looked at: theirs may be None in each instance.
+    """
+    seen: list[Any] = []  # a type alias may contain itself
+    unseen = [annotation]
+    while unseen:
+        for found in union_members(unseen.pop()):
+            kind = get_origin(found) or found
+            if any(found is known for known in seen) or not isinstance(kind, type):
+                continue
+            seen.append(found)
+            if issubclass(kind, STREAM_TYPES):
+                return True
+            if issubclass(kind, Collection):
+                unseen += get_args(found)
+    return False
 
 
 def check_recover(task: type[Task[Any]]) -> None:

@@ -11,6 +11,7 @@ awaited. Those of the others never suspend.
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from functools import lru_cache
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, Protocol
@@ -106,10 +107,13 @@ class UserSqlite:
         """Run one statement and return its rows as plain tuples."""
         cursor = self.connection.cursor()
         cursor.row_factory = None  # whatever the user has set
+        text_factory = self.connection.text_factory  # which cursors do not have
         try:
+            self.connection.text_factory = str
             cursor.execute(sqlite_query(sql), values)
             return cursor.fetchall() if cursor.description else []
         finally:
+            self.connection.text_factory = text_factory
             cursor.close()
 
 
@@ -142,9 +146,11 @@ class UserPostgres:
 
     async def execute(self, sql: str, /, **values: Value) -> list[Row]:
         """Run one statement and return its rows as plain tuples."""
+        from psycopg import Cursor
         from psycopg.rows import tuple_row
 
-        with self.connection.cursor(row_factory=tuple_row) as cursor:
+        # Not the user's kind of cursor, which may want values in another form.
+        with Cursor(self.connection, row_factory=tuple_row) as cursor:
             cursor.execute(psycopg_query(sql), values)
             return cursor.fetchall() if cursor.description else []
 
@@ -156,15 +162,16 @@ class UserAsyncPostgres(UserPostgres):
 
     async def execute(self, sql: str, /, **values: Value) -> list[Row]:
         """Run one statement and return its rows as plain tuples."""
+        from psycopg import AsyncCursor
         from psycopg.rows import tuple_row
 
-        async with self.connection.cursor(row_factory=tuple_row) as cursor:
+        async with AsyncCursor(self.connection, row_factory=tuple_row) as cursor:
             await cursor.execute(psycopg_query(sql), values)
             return await cursor.fetchall() if cursor.description else []
 
 
 @lru_cache(maxsize=256)
-def psycopg_query(sql: str) -> str:
+def psycopg_query(sql: str) -> bytes:
     """Return *sql* with values as psycopg wants them, ``%(name)s``."""
     pieces, end = [], 0
     for token in TOKENS.finditer(sql):
@@ -174,7 +181,7 @@ def psycopg_query(sql: str) -> str:
                 f"%({token[0][1:]})s",
             ]
             end = token.end()
-    return "".join([*pieces, sql[end:].replace("%", "%%")])
+    return "".join([*pieces, sql[end:].replace("%", "%%")]).encode()
 
 
 def is_async_connection(connection: object) -> bool:
@@ -236,22 +243,34 @@ async def user_connection(connection: object, store: Store) -> UserConnection:
             "Pass the connection itself, not a cursor, an engine or a pool."
         )
         raise TypeError(message)
-    if getattr(connection, "autocommit", None) is False and found.dialect == "sqlite":
-        raise StoreError(
-            "the connection was opened with autocommit=False, so it is never idle",
-            "Open it with autocommit=True, or without that argument",
-        )
+    refuse_mode(connection, found.dialect)
     if store.name == MEMORY:
         raise StoreError(
             "a store in memory has no connection but its own",
             "Use a file, so that your connection can share its transactions",
         )
     if await store_id_of(found) != store.id:
+        path = "" if found.dialect == "sqlite" else ", and with the same search_path"
         raise StoreError(
             f"the connection is not one to {store.name}",
-            "Pass a connection to the database that the store was opened with",
+            f"Pass a connection to the database that the store was opened with{path}",
         )
     return found
+
+
+def refuse_mode(connection: Any, dialect: str) -> None:
+    """Refuse a connection in a mode in which its transactions cannot be used."""
+    if dialect == "sqlite" and getattr(connection, "autocommit", None) is False:
+        raise StoreError(
+            "the connection was opened with autocommit=False, so it is never idle",
+            "Open it with autocommit=True, or without that argument",
+        )
+    if dialect == "postgresql" and connection.info.pipeline_status:
+        raise StoreError(
+            "the connection is in pipeline mode, in which the database answers too "
+            "late",
+            "Leave the block of connection.pipeline() first",
+        )
 
 
 def known_connection(connection: object) -> UserConnection | None:
@@ -266,7 +285,7 @@ def known_connection(connection: object) -> UserConnection | None:
     return None
 
 
-def is_missing_table(error: Exception) -> bool:
+def is_missing_table(error: BaseException) -> bool:
     """Tell whether a driver says that there is no such table."""
     is_postgres = type(error).__name__ == "UndefinedTable"
     return is_postgres or str(error).startswith("no such table")
@@ -284,11 +303,17 @@ async def store_id_of(connection: UserConnection) -> str | None:
     was_idle = connection.is_idle()
     try:
         rows = await connection.execute("select store from cmdx_schema")
-    except Exception as error:  # of any driver
+    except BaseException as error:
+        with suppress(Exception):  # an interrupt may have closed the connection
+            await leave_transaction(connection, was_idle=was_idle)
         if not is_missing_table(error):
             raise
-        rows = []
-    finally:
-        if was_idle and not connection.is_idle():  # psycopg has begun a transaction
-            await connection.execute("rollback")
+        return None
+    await leave_transaction(connection, was_idle=was_idle)
     return str(rows[0][0]) if rows else None
+
+
+async def leave_transaction(connection: UserConnection, *, was_idle: bool) -> None:
+    """Roll back what psycopg has begun by itself."""
+    if was_idle and not connection.is_idle():
+        await connection.execute("rollback")

@@ -22,9 +22,9 @@ class StoreError(CmdxError):
     """A store cannot be used as it is, or a statement is wrong."""
 
     def __init__(self, cause: str, cure: str) -> None:
-        super().__init__(f"{cause}. {cure}.")
-        self.cause = cause
-        self.cure = cure
+        self.cause = cause.removesuffix(".")  # of a driver, whose text may end it
+        self.cure = cure.removesuffix(".")
+        super().__init__(f"{self.cause}. {self.cure}.")
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Rebuild from both sentences."""
@@ -116,7 +116,7 @@ def sqlite_error(error: BaseException, name: str, path: str) -> StoreError:
         )
     elif code in SQLITE_ERRORS:
         kind, cause, cure = SQLITE_ERRORS[code]
-        explained = kind(f"{cause.format(name=name)} ({error})", cure)
+        explained = kind(f"{cause.format(name=name)} ({first_line(error)})", cure)
     else:
         explained = wrong_statement(error, name)
     explained.__cause__ = error
@@ -153,6 +153,11 @@ POSTGRES_ERRORS: dict[str, tuple[type[StoreError], str, str]] = {
         StoreError,
         "{name} does not exist on its server",
         "Create it with createdb, or correct its name",
+    ),
+    "3F000": (
+        StoreError,
+        "{name} does not have the schema for a table",
+        "Create the schema first, or correct the search_path",
     ),
     "40": (
         StoreUnavailable,
@@ -215,5 +220,5 @@ def sqlstate_of(error: BaseException) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of the text of an error."""
-    return (str(error).strip().splitlines() or [""])[0]
+    """Return the first line of the text of an error, without its full stop."""
+    return (str(error).strip().splitlines() or [""])[0].removesuffix(".")

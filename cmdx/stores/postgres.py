@@ -20,6 +20,7 @@ import re
 from contextlib import suppress
 from threading import Lock
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 from weakref import WeakSet
 
 from cmdx import clock
@@ -362,17 +363,7 @@ def require_usable_libpq() -> None:
 
 def complete_address(dsn: str) -> tuple[str, str]:
     """Return the address with defaults, and the one to be shown."""
-    dsn = with_lower_scheme(dsn)
-    try:
-        given = conninfo.conninfo_to_dict(dsn)
-    except psycopg.ProgrammingError:
-        given = None
-    if given is None or has_misread_password(dsn, str(given.get("port") or "")):
-        raise StoreError(  # without the address, which has a part of the password
-            "the address of the PostgreSQL database cannot be read",
-            "Write it as postgresql://user:password@host:5432/database, with %40 for "
-            "an @ and %2F for a / in the password",
-        )
+    given = parameters_of(with_lower_scheme(dsn))
     shown = "postgresql://"
     if given.get("user"):
         shown += f"{given['user']}@"
@@ -382,6 +373,39 @@ def complete_address(dsn: str) -> tuple[str, str]:
     return conninfo.make_conninfo("", **{**ADDRESS_DEFAULTS, **given}), (
         f"{shown}/{given.get('dbname') or ''}"
     )
+
+
+def parameters_of(dsn: str) -> dict[str, Any]:
+    """Return what an address says; refuse one that libpq reads wrongly or not."""
+    try:
+        given = conninfo.conninfo_to_dict(dsn)
+    except psycopg.ProgrammingError:
+        given = None
+    name = unknown_parameter(dsn) if given is None else None
+    if name is not None:
+        raise StoreError(  # without its value, which may be the password
+            f"the address of the PostgreSQL database has the parameter {name!r}, which "
+            "libpq does not know",
+            "Correct its name; settings of the server go into options, as in "
+            "?options=-csearch_path%3Dshop",
+        )
+    if given is None or has_misread_password(dsn, str(given.get("port") or "")):
+        raise StoreError(  # without the address, which has a part of the password
+            "the address of the PostgreSQL database cannot be read",
+            "Write it as postgresql://user:password@host:5432/database, with %40 for "
+            "an @ and %2F for a / in the password",
+        )
+    return given
+
+
+def unknown_parameter(dsn: str) -> str | None:
+    """Return the name of a parameter of an address that libpq does not know, if any."""
+    query = dsn.partition("?")[2]
+    if "@" in query:  # then the question mark may be one of the password
+        return None
+    known = {option.keyword.decode() for option in pq.Conninfo.get_defaults()}
+    names = [unquote(part.partition("=")[0]) for part in query.split("&") if part]
+    return next((name for name in names if name not in {*known, "ssl"}), None)
 
 
 def has_misread_password(dsn: str, port: str) -> bool:

@@ -137,7 +137,7 @@ def connect(target: Store | str | os.PathLike[str]) -> Store:
         return target
     if not isinstance(target, str | os.PathLike):
         message = (  # its value may have a password
-            "a store is given by a path or an address, not by a "
+            "a store is given by a path or an address, not by an instance of "
             f"{type(target).__name__}. Use a path such as 'app.db', or 'postgresql://…'."
         )
         raise TypeError(message)
@@ -165,7 +165,7 @@ def path_of(address: str) -> str:
     """Return the path of an SQLite database; refuse other addresses."""
     scheme, separator, rest = with_lower_scheme(address).partition("://")
     if scheme == "sqlite" and separator:
-        path = rest[1:] or MEMORY
+        path = path_after(rest)
     elif separator:
         raise no_store_for(address)
     elif KEYWORDS.match(address):
@@ -178,6 +178,16 @@ def path_of(address: str) -> str:
         path = address
     require_path(path)
     return path
+
+
+def path_after(rest: str) -> str:
+    """Return the path in what follows ``sqlite://``."""
+    if rest and not rest.startswith("/"):  # where other addresses have their host
+        raise StoreError(
+            "the address of the SQLite database has only two slashes before its path",
+            "Write three, as in 'sqlite:///app.db', or four before an absolute path",
+        )
+    return rest[1:] or MEMORY
 
 
 def require_path(path: str) -> None:
@@ -193,10 +203,11 @@ def require_path(path: str) -> None:
 
 def no_store_for(address: str) -> StoreError:
     """Return the error for an address that leads nowhere."""
-    scheme = SCHEME.match(address)
-    shown = scheme[0].lower() if scheme else "such"  # the rest may be a password
+    begin = ADDRESS.match(address) or SCHEME.match(address)
+    # The rest may be a password.
+    kind = f"addresses that begin with {begin[0]!r}" if begin else "such addresses"
     return StoreError(
-        f"there is no store for {shown} addresses",
+        f"there is no store for {kind}",
         "Give connect() a path, 'sqlite:///app.db' or "
         "'postgresql://user@host/database'",
     )
@@ -204,7 +215,7 @@ def no_store_for(address: str) -> StoreError:
 
 SCHEME = re.compile(r"^[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 
-ADDRESS = re.compile(r"\s*(postgres(ql)?|sqlite):", re.IGNORECASE)
+ADDRESS = re.compile(r"\s*(postgres(ql)?|sqlite):/*", re.IGNORECASE)
 """How an address begins, also one that is not written well."""
 
 KEYWORDS = re.compile(

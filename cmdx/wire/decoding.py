@@ -95,6 +95,7 @@ TAG_READERS: dict[str, Callable[[Any], Any]] = {
     "UUID": UUID,
     "Path": Path,
     "bytes": lambda text: b64decode(text, validate=True),
+    "bytearray": lambda text: bytearray(b64decode(text, validate=True)),
     "tuple": tuple,
     "set": set,
     "frozenset": frozenset,

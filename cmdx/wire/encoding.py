@@ -184,14 +184,14 @@ def _complex_pieces(value: complex) -> list[str]:
     return [repr(value.real), repr(value.imag)]
 
 
-def _utf8_text(value: bytes) -> str:
+def _utf8_text(value: bytes | bytearray) -> str:
     try:
         return value.decode()
     except UnicodeDecodeError:
         raise Invalid(UNSTORABLE) from None
 
 
-def _base64_text(value: bytes) -> str:
+def _base64_text(value: bytes | bytearray) -> str:
     return b64encode(value).decode()
 
 
@@ -216,6 +216,7 @@ SCALARS: dict[Any, Scalar] = {
     UUID: Scalar("UUID", str, str),
     type(Path()): Scalar("Path", str, str),
     bytes: Scalar("bytes", _utf8_text, _base64_text),
+    bytearray: Scalar("bytearray", _utf8_text, _base64_text),
 }
 
 
@@ -326,17 +327,31 @@ def _encode_model(model: Any, *, tagged: bool) -> Any:
 
 def _model_json(model: Any) -> Any:
     """Return a pydantic model as JSON that it reads: by name, or else by alias."""
-    written = None
+    written, refusal = None, ""
     for by_alias in (False, True):
         try:
             written = model.model_dump(mode="json", warnings=False, by_alias=by_alias)
             type(model).model_validate(written)
-        except (ValueError, TypeError):
+        except (ValueError, TypeError) as error:
+            refusal = _dump_refusal(error)
             continue
         return written
     if written is None:
-        raise Invalid(UNSTORABLE, "has a model_dump that raises")
+        raise Invalid(UNSTORABLE, refusal)
     return written
+
+
+def _dump_refusal(error: Exception) -> str:
+    """Say why pydantic cannot write a model as JSON."""
+    if isinstance(error, UnicodeDecodeError):
+        return (
+            "has bytes that are not UTF-8, which pydantic does not write as JSON; set "
+            'ser_json_bytes="base64" and val_json_bytes="base64" in its model_config'
+        )
+    return (
+        f"has a model_dump that raises {type(error).__qualname__}; give it a "
+        "field_serializer for what JSON does not have"
+    )
 
 
 def _types_inside(value: Any) -> Any:

@@ -13,6 +13,7 @@ that are defined, then in a module that may be imported.
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -63,10 +64,11 @@ def task_module(cls: type[Task[Any]]) -> str:
 
 def name_and_module(cls: type[Task[Any]]) -> tuple[str, str]:
     """Return what finds a task again; of one that cannot be found, its own name."""
-    try:
-        return task_name(cls), task_module(cls)
-    except WireError:
-        return f"{cls.__module__}:{cls.__qualname__}", cls.__module__
+    name, module = f"{cls.__module__}:{cls.__qualname__}", cls.__module__
+    with suppress(WireError):
+        name = task_name(cls)  # which needs no module, if the class has said it
+        module = task_module(cls)
+    return name, module
 
 
 def main_module() -> str | None:
@@ -184,6 +186,6 @@ def are_identifiers(names: Iterable[str]) -> bool:
 def unknown_task(name: str, reason: str) -> str:
     """Say that a stored task cannot be found, and what to do."""
     return (
-        f"the stored task {name!r} cannot be used: {reason}. "
+        f"the stored task {name!r} cannot be used: {reason.removesuffix('.')}. "
         "Define the class before its data is loaded, or delete the data."
     )

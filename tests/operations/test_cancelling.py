@@ -99,6 +99,27 @@ def test_r_001_30_a_cancelled_operation_is_released_and_all_are_told(session, st
             result.or_raise()
 
 
+@pytest.mark.parametrize("idempotent", [False, True])
+def test_after_a_cancellation_one_that_is_idempotent_may_start_over(
+    session, idempotent
+):
+    stop = Stop()
+
+    @operation(idempotent=idempotent)
+    class Charge(Task[int], name="operations.charge"):
+        def work(self):
+            stop.wait()
+            return 7
+
+    with running(lambda: session.run(Charge(), id="a"), stop):
+        assert session.cancel("a") is True
+    again = session.run(Charge(), id="a")
+    assert again.success is idempotent
+    assert str(OperationCancelled("a")).endswith(
+        "Use a new id to start over, or the same one if it is idempotent."
+    )
+
+
 @on_each_store
 @pytest.mark.parametrize("who", ["a thread", "the event loop"])
 def test_r_001_30_async_work_is_cancelled(session, who):

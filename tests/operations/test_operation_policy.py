@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import io
 import warnings
-from collections.abc import AsyncIterator, Generator, Iterator
-from typing import IO
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Generator,
+    Iterable,
+    Iterator,
+    Sequence,
+)
+from typing import IO, Annotated, Any
 
 import attrs
 import pytest
@@ -228,6 +235,59 @@ def test_r_001_21_a_stream_cannot_persist(kind):
 
     assert "Upload.source is a stream" in str(refused.value)
     assert "declare @operation(persist=False)" in str(refused.value)
+
+
+NESTED_STREAMS = [
+    list[Iterator[int]],
+    dict[str, IO[bytes]],
+    tuple[int, Iterator[int]],
+    Annotated[list[list[Iterator[int] | None]], "a note"],
+    Sequence[AsyncIterator[int]],
+]
+
+
+@pytest.mark.parametrize("kind", NESTED_STREAMS, ids=str)
+def test_a_container_of_streams_cannot_persist(kind):
+    with pytest.raises(DefinitionError) as refused:
+
+        @operation(persist=True)
+        class Upload(Task[None]):
+            sources: kind
+
+            def work(self): ...
+
+    assert "Upload.sources contains a stream, which ends with its process" in str(
+        refused.value
+    )
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [list[int], Iterable[int], dict[int, int], Callable[[IO[str]], None], Any],
+    ids=str,
+)
+def test_a_container_of_other_things_can_persist(kind):
+    @operation(persist=True)
+    class Upload(Task[None]):
+        numbers: kind
+
+        def work(self): ...
+
+    assert OperationPolicy.of(Upload).persist
+
+
+def test_a_subclass_that_adds_a_stream_may_stop_to_persist():
+    """The decorator comes after the class, which therefore cannot be refused before."""
+
+    @operation(persist=True)
+    class Upload(Task[None]):
+        def work(self): ...
+
+    @operation(persist=False)
+    class Streamed(Upload):
+        source: Iterator[int]
+
+    assert not OperationPolicy.of(Streamed).persist
 
 
 def test_r_001_21_a_subclass_that_adds_a_stream_is_refused_when_it_is_used(session):

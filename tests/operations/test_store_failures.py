@@ -212,6 +212,17 @@ def test_r_001_13_an_outcome_that_cannot_be_stored_is_indeterminate(
     assert runs == [1]
 
 
+def test_what_a_store_says_in_parentheses_has_no_full_stop(session, store, call):
+    class Lose(Task[int], name="operations.lose"):
+        def work(self):
+            store.close()
+            return 7
+
+    reason = call(session, Lose(), id="a").reason
+    assert "was closed" in reason
+    assert ".)" not in reason
+
+
 def test_the_keeper_tries_to_seal_until_it_can(session, store):
     class Lose(Task[int], name="operations.lose"):
         def work(self):

@@ -1085,3 +1085,93 @@ def test_what_goes_on_after_an_operation_is_not_within_its_connection(store):
     ended = asyncio.Event()
     with closing(sqlite3.connect(store.name)) as database:
         assert run_async(main()).value == 1
+
+
+@pytest.mark.parametrize("store", ["postgresql"], indirect=True)
+def test_who_is_cancelled_during_the_check_of_a_connection_is_not_told_of_it(store):
+    import anyio
+    import psycopg
+
+    session = Ledger(store).session("shop")
+
+    async def main():
+        given = await psycopg.AsyncConnection.connect(store.address)
+        async with given:
+            with other_connection(store) as other:
+                other.execute("lock table cmdx_schema")  # so that the check waits
+                with anyio.move_on_after(0.05) as scope:
+                    await session.arun(Charge(), id="a", within=given)
+        assert scope.cancelled_caught
+
+    asyncio.run(main())
+    assert session.get("a") is None
+
+
+# -- connections of any form -----------------------------------------------------------
+
+
+@pytest.mark.parametrize("store", ["file"], indirect=True)
+@pytest.mark.parametrize("factory", [bytes, bytearray, len])
+def test_text_of_any_form_is_read(session, store, factory):
+    with other_connection(store) as given:
+        given.text_factory = factory
+        assert session.run(Charge(), id="a", within=given).value == 7
+        assert session.run(Charge(), id="a", within=given).operation.replayed
+        assert given.text_factory is factory
+
+
+@pytest.mark.parametrize("store", ["postgresql"], indirect=True)
+@pytest.mark.parametrize("kind", ["Cursor", "ClientCursor", "RawCursor"])
+def test_cursors_of_any_form_will_do(session, store, kind):
+    import psycopg
+
+    async def run_async():
+        factory = getattr(psycopg, f"Async{kind}")
+        given = await psycopg.AsyncConnection.connect(
+            store.address, cursor_factory=factory
+        )
+        async with given:
+            return await session.arun(Charge(), id="b", within=given)
+
+    with other_connection(store) as given:
+        given.cursor_factory = getattr(psycopg, kind)
+        assert session.run(Charge(), id="a", within=given).value == 7
+    assert asyncio.run(run_async()).value == 7
+
+
+@pytest.mark.parametrize("store", ["postgresql"], indirect=True)
+def test_a_connection_inside_of_a_pipeline_is_refused(session, store, call):
+    with other_connection(store) as given, given.pipeline():
+        with pytest.raises(StoreError) as refused:
+            call(session, Charge(), id="a", within=given)
+        assert str(refused.value) == (
+            "the connection is in pipeline mode, in which the database answers too "
+            "late. Leave the block of connection.pipeline() first."
+        )
+        assert is_idle(given)
+
+
+@pytest.mark.parametrize("store", ["postgresql"], indirect=True)
+@pytest.mark.parametrize("attempts", [1, 2])
+def test_work_may_use_a_pipeline(store, attempts):
+    way = Way("psycopg", store)
+
+    def insert(task):
+        with connection().pipeline():
+            connection().execute(INSERT)
+            if task.attempt < attempts - 1:
+                connection().execute("select * from nowhere")
+
+    charge = retry_on(Exception, limit=2, delay=0)(way.charge(insert))
+    assert way.run(charge()).success
+    assert way.effects() == 2
+
+
+@pytest.mark.parametrize("store", ["postgresql"], indirect=True)
+def test_a_connection_with_another_search_path_is_refused(session, store, call):
+    with other_connection(store) as given:
+        given.execute("set search_path = public")
+        given.commit()
+        with pytest.raises(StoreError, match="the connection is not one to") as refused:
+            call(session, Charge(), id="a", within=given)
+        assert "the same search_path" in str(refused.value)

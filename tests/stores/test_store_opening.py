@@ -99,6 +99,20 @@ def test_each_store_in_memory_is_a_new_one(address):
         assert one.id != other.id
 
 
+@pytest.mark.parametrize("address", ["sqlite://app.db", "sqlite://:memory:"])
+def test_a_path_after_two_slashes_is_refused(address, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    with pytest.raises(StoreError, match="before its path") as caught:
+        connect(address)
+
+    assert str(caught.value) == (
+        "the address of the SQLite database has only two slashes before its path. "
+        "Write three, as in 'sqlite:///app.db', or four before an absolute path."
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("target", [None, 7, b"app.db", ["app.db"]])
 def test_what_is_no_address_is_refused(target):
     with pytest.raises(TypeError, match=r"path or an address, not by .*Use a path"):
@@ -108,7 +122,9 @@ def test_what_is_no_address_is_refused(target):
 @pytest.mark.parametrize(
     ("target", "message"),
     [
-        ("mysql://host/app", "there is no store for mysql:// addresses. Give connect"),
+        ("mysql://host/app", "addresses that begin with 'mysql://'. Give connect"),
+        ("sqlite:app.db", "addresses that begin with 'sqlite:'. Give connect"),
+        ("SQLite:/app.db", "addresses that begin with 'SQLite:/'. Give connect"),
         ("", "the path of the store is empty. Use a path"),
         ("postgresql://%zz", "cannot be read. Write it as postgresql://user"),
     ],
@@ -138,11 +154,14 @@ def test_the_scheme_of_an_address_may_be_in_capitals(postgres_place, tmp_path):
         ("postgresql://u:1/secret@127.0.0.1:1/app", "cannot be read"),
         ("postgresql://u:secret/app", "cannot be read"),
         ("postgresql://u:secret@%zz", "cannot be read"),
-        ("postgresql+psycopg://u:secret@h/app", r"no store for postgresql\+psycopg://"),
-        (" postgresql://u:secret@h/app", "no store for such addresses"),
-        ("postgresql:/u:secret@h/app", "no store for such addresses"),
-        ("postgres:u:secret@h/app", "no store for such addresses"),
-        (Path("postgresql://u:secret@h/app"), "no store for such addresses"),
+        ("postgresql+psycopg://u:secret@h/app", r"begin with 'postgresql\+psycopg://'"),
+        (" postgresql://u:secret@h/app", "begin with ' postgresql://'"),
+        ("postgresql:/u:secret@h/app", "begin with 'postgresql:/'"),
+        ("postgres:u:secret@h/app", "begin with 'postgres:'"),
+        (Path("postgresql://u:secret@h/app"), "begin with 'postgresql:/'"),
+        ("postgresql://h/app?pasword=secret", "the parameter 'pasword', which libpq"),
+        ("postgresql://u:1/secret?secret=1@h/app", "cannot be read"),
+        ("sqlite://u:secret@h/app", "has only two slashes"),
         ("u:secret://h/app", "no store for such addresses"),
         ("password=secret host=h", "connection string of libpq, not a path. Write"),
         ("host = h password=secret", "connection string of libpq, not a path"),
@@ -161,14 +180,14 @@ def test_a_password_is_never_shown(target, message, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("scheme", ["postgresql", "Postgres", "sqlite"])
 def test_an_address_is_not_taken_for_a_path(scheme):
-    with pytest.raises(StoreError, match=r"no store for \w+:// addresses") as caught:
+    with pytest.raises(StoreError, match=r"that begin with '\w+://'") as caught:
         SqliteStore(f"{scheme}://u:secret@h/app")
 
     assert "secret" not in str(caught.value)
 
 
 def test_what_is_no_address_is_not_shown():
-    with pytest.raises(TypeError, match="not by a bytes") as caught:
+    with pytest.raises(TypeError, match="by an instance of bytes") as caught:
         connect(b"postgresql://u:secret@h/app")
 
     assert "secret" not in str(caught.value)
@@ -273,6 +292,26 @@ def test_a_server_that_refuses_is_named_without_the_password(change, kind, messa
     assert "127.0.0.1" in str(caught.value)
 
 
+def test_a_schema_that_is_missing_is_to_be_created_first(postgres_place):
+    address = postgres_place.address + "_missing"
+
+    with pytest.raises(StoreError, match=r"Create the schema first") as caught:
+        PostgresStore(address, migrate=True)
+
+    assert "traceback" not in str(caught.value)
+
+
+def test_a_parameter_that_libpq_does_not_know_is_named():
+    with pytest.raises(StoreError) as caught:
+        connect("postgresql://host/app?sslmode=require&search_path=shop")
+
+    assert str(caught.value) == (
+        "the address of the PostgreSQL database has the parameter 'search_path', which "
+        "libpq does not know. Correct its name; settings of the server go into "
+        "options, as in ?options=-csearch_path%3Dshop."
+    )
+
+
 def test_a_missing_driver_is_named_with_the_way_to_install_it():
     program = """
 import sys
@@ -307,6 +346,23 @@ def test_errors_can_be_pickled(kind):
     assert type(error) is kind
     assert str(error) == "it is locked. Try again."
     assert (error.cause, error.cure) == ("it is locked", "Try again")
+
+
+def test_a_sentence_of_a_driver_gets_no_second_full_stop():
+    error = StoreError("the file is closed.", "Open it again.")
+
+    assert str(error) == "the file is closed. Open it again."
+    assert (error.cause, error.cure) == ("the file is closed", "Open it again")
+
+
+def test_a_sentence_in_parentheses_has_no_full_stop(tmp_path):
+    problem = sqlite3.ProgrammingError("Cannot operate on a closed database.")
+
+    for error in (
+        sqlite_error(problem, "app.db", str(tmp_path / "app.db")),
+        postgres_error(problem, "postgresql://host/app"),
+    ):
+        assert "(Cannot operate on a closed database). Look" in str(error)
 
 
 def test_only_a_commit_that_may_have_happened_is_uncertain():

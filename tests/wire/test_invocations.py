@@ -31,7 +31,7 @@ import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import BaseModel, Field, SecretStr
+from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
 from cmdx import Context, Task, coercions, optional, required
 from cmdx.wire import (
@@ -126,6 +126,20 @@ class Aliased(BaseModel):
     name: str = Field(alias="Name")
 
 
+class Picture(BaseModel):
+    model_config = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
+
+    body: bytes
+
+
+class PlainPicture(BaseModel):
+    body: bytes
+
+
+class Holder(BaseModel):
+    held: Any
+
+
 circle: list[Any] = []
 circle.append(circle)
 
@@ -187,6 +201,8 @@ EVERY_VALUE = [
     ("Path", Path, Path("a/b")),
     ("bytes", bytes, b"text"),
     ("bytes no UTF-8", bytes, b"\xff\x00"),
+    ("bytearray", bytearray, bytearray(b"\xff")),
+    ("bytearray in a union", bytes | bytearray, bytearray(b"a")),
     ("Enum", Color, Color.RED),
     ("Enum value is a name", Color, Color.BLUE),
     ("Enum tuple", Color, Color.PAIR),
@@ -225,6 +241,7 @@ EVERY_VALUE = [
     ),
     ("list of models", list[Model], [Model(name="a", price=1)]),
     ("pydantic alias", Aliased, Aliased(Name="a")),
+    ("pydantic bytes", Picture, Picture(body=b"\xff")),
     ("NewType", OrderId, 7),
     ("Annotated", Annotated[Decimal | str, "a note"], Decimal(1)),
     ("Any", Any, {"a": [1, (Decimal(1), {b"x"})], 2: None}),
@@ -520,6 +537,18 @@ REFUSED = [
     ("time zone", datetime, datetime(2026, 1, 1, tzinfo=Zone()), "zoneinfo"),
     ("not rebuilt", Counted, Counted(1), "another value"),
     ("secret", Secret, Secret(password="a"), "secret"),  # noqa: S106
+    (
+        "bytes in a model",
+        PlainPicture,
+        PlainPicture(body=b"\xff"),
+        'bytes that are not UTF-8.* set ser_json_bytes="base64" and val_json_bytes',
+    ),
+    (
+        "object in a model",
+        Holder,
+        Holder(held=object()),
+        "raises PydanticSerializationError; give it a field_serializer",
+    ),
     (
         "derived inside",
         Model,

@@ -182,6 +182,28 @@ def test_a_class_of_a_program_that_cannot_be_imported_is_refused(tmp_path):
     assert "Move it to a module of its own." in done.stderr
 
 
+NAMED_PROGRAM = """
+from cmdx import Task
+from cmdx.operations import Ledger
+
+class Greet(Task[str], name="greet"):
+    def work(self):
+        return "hello"
+
+session = Ledger("app.db").session("shop")
+print(session.run(Greet(), id="a").value)
+print(session.run(Greet(), id="a").value)
+"""
+
+
+def test_the_result_of_a_named_class_is_found_whatever_its_program_is_called(tmp_path):
+    (tmp_path / "not-a-module.py").write_text(NAMED_PROGRAM)
+
+    done = [run_program("not-a-module.py", folder=tmp_path) for _ in range(2)]
+
+    assert [program.stdout.split() for program in done] == [["hello", "hello"]] * 2
+
+
 # -- finding ------------------------------------------------------------------------
 
 
@@ -227,10 +249,10 @@ def test_a_module_that_is_gone_is_named(shop):
 
 
 def test_a_module_that_raises_when_it_is_imported_is_named(shop, tmp_path):
-    (tmp_path / shop / "broken.py").write_text("raise RuntimeError('no database')")
+    (tmp_path / shop / "broken.py").write_text("raise RuntimeError('no database.')")
     data = stored(f"{shop}.broken:Charge")
 
-    with pytest.raises(UnknownTaskError, match="imported: RuntimeError: no database"):
+    with pytest.raises(UnknownTaskError, match=r"RuntimeError: no database\. Define"):
         load_invocation(data, tasks=(shop,))
 
 

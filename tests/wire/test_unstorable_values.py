@@ -50,6 +50,7 @@ def declare(annotation):
     [
         int,
         bytes,
+        bytearray,
         Receipt,
         Receipt | None,
         list[Receipt],
@@ -84,7 +85,7 @@ def test_what_can_be_stored_is_declared_without_a_warning(annotation):
         OrderedDict,
         defaultdict[str, int],
         PurePosixPath,
-        bytearray,
+        memoryview,
         range,
         type[int],
         Iterator[int],
