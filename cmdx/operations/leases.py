@@ -5,7 +5,7 @@ One thread per store does it, every third of a lease, for all leases that are du
 transaction. A store that does not answer keeps nobody else waiting.
 
 1. a run is added, in a block that removes it              ``ExtendedLease``
-2. its lease is extended when it is due                    ``LeaseKeeper.extend_due``
+2. its lease is extended when it is due                    ``LeaseKeeper.do_what_is_due``
 3. a run that lost its operation is cancelled if it can be ``LeaseKeeper._extend``
 4. what could not be stored is tried until the lease ends  ``LeaseKeeper.keep_trying``
 
@@ -210,7 +210,7 @@ class LeaseKeeper:
 
     # -- what the thread does -----------------------------------------------------
 
-    def extend_due(self, now: float) -> None:
+    def do_what_is_due(self, now: float) -> None:
         """Do what is due at *now*, a moment of the monotonic clock."""
         runs = [run for run in [*self._runs.values()] if run.due <= now]
         units = [late for late in [*self._late] if late.due <= now]
@@ -313,7 +313,7 @@ class LeaseKeeper:
                 pause = LINGER if pause is None else pause
                 self._wakes_at = Clock.monotonic() + pause
                 self._changed.wait(pause)
-            self.extend_due(Clock.monotonic())
+            self.do_what_is_due(Clock.monotonic())
 
     def _pause(self) -> float | None:
         """Return the seconds until something is due; None if there is nothing."""

@@ -252,7 +252,7 @@ def edit_row(store, key, **columns):
 
 def beat(ledger, seconds=LEASE):
     """Have the leases that are due within *seconds* be extended now."""
-    ledger.lease_keeper.extend_due(clock.Clock.monotonic() + seconds)
+    ledger.lease_keeper.do_what_is_due(clock.Clock.monotonic() + seconds)
 
 
 # -- processes -------------------------------------------------------------------------

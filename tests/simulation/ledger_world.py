@@ -137,7 +137,7 @@ class History:
 
     def beat(self, keeper, callers):
         while not all(caller.dead for caller in callers) or keeper.is_busy():
-            keeper.extend_due(self.world.now)
+            keeper.do_what_is_due(self.world.now)
             self.world.point(LEASE / 3)
 
     def call(self, ledger, key):
