@@ -4,10 +4,10 @@ Extending the leases of the operations that this process owns.
 One thread per store does it, every third of a lease, for all leases that are due in one
 transaction. A store that does not answer keeps nobody else waiting.
 
-1. a run is added, in a block that removes it              ``ExtendedLease``
-2. its lease is extended when it is due                    ``LeaseKeeper.do_what_is_due``
-3. a run that lost its operation is cancelled if it can be ``LeaseKeeper._extend``
-4. what could not be stored is tried until the lease ends  ``LeaseKeeper.keep_trying``
+1. a run is added, in a block that removes it  ``ExtendedLease``
+2. its lease is extended when that is due      ``LeaseKeeper.do_what_is_due``
+3. a run that lost its operation is cancelled  ``LeaseKeeper._extend``
+4. what could not be stored is tried later     ``LeaseKeeper.keep_trying``
 
 The thread is timed by the real monotonic clock, leases by the clock of the caller,
 which tests may have replaced.
