@@ -122,11 +122,9 @@ class PostgresPlace:
         """Return a connection of the user's, of which *at* hears the named points."""
         import psycopg
 
-        return psycopg.connect(
-            self.address,
-            autocommit=next(self.autocommits),
-            cursor_factory=cursor_with_points(psycopg.Cursor, at),
-        )
+        # Not by the connection: the library brings its own cursors.
+        psycopg.Cursor = cursor_with_points(psycopg.cursor.Cursor, at)
+        return psycopg.connect(self.address, autocommit=next(self.autocommits))
 
 
 DATABASES = {"sqlite": Sqlite, "postgresql": Postgres}
@@ -137,9 +135,10 @@ def cursor_with_points(base, at):
 
     class Cursor(base):
         def execute(self, sql, *values, **options):
-            if sql not in TRANSACTION_POINTS:
+            text = sql.decode() if isinstance(sql, bytes) else sql
+            if text not in TRANSACTION_POINTS:
                 return super().execute(sql, *values, **options)
-            before, after = TRANSACTION_POINTS[sql]
+            before, after = TRANSACTION_POINTS[text]
             at(before)
             found = super().execute(sql, *values, **options)
             at(after)
