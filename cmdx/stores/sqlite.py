@@ -365,11 +365,12 @@ def run_patiently(
     meanwhile: Callable[[], None] | None = None,
 ) -> T:
     """Read or write, again while another connection has a lock on the file."""
-    wait = BusyWait(LOCK_TIMEOUT)
+    wait = None
     while True:
         try:
             return call(argument)
         except sqlite3.OperationalError as error:
+            wait = wait or BusyWait(LOCK_TIMEOUT)
             pause = wait.pause_after(error)
         if meanwhile is not None:
             meanwhile()
