@@ -22,6 +22,7 @@ from cmdx.queue.errors import (
 )
 from cmdx.queue.policy import job_policy, options_from
 from cmdx.queue.records import peek_job
+from cmdx.queue.waiting import why_not_ended
 from cmdx.run.continuation import attempt_from
 from cmdx.run.lifecycle import end_without_run
 from cmdx.wire import WireError, load_invocation, load_result
@@ -191,7 +192,7 @@ class Job(Generic[V]):
 
         Args:
             timeout: The longest time to wait, in seconds; ``TimeoutError`` is raised
-                then. Without limit by default.
+                then, and says what the job waits for. Without limit by default.
         """
         store, end = self._queue.store, end_of(timeout)
         while True:
@@ -199,7 +200,10 @@ class Job(Generic[V]):
             self.refresh()
             if self.result is not None:
                 return self.result
-            store.wait(self._seconds_until(end), seen)
+            seconds = end - clock.Clock.monotonic()
+            if seconds <= 0:
+                raise TimeoutError(why_not_ended(store, self._record))
+            store.wait(min(seconds, LONGEST_WAIT), seen)
 
     def __await__(self) -> Generator[Any, None, Result[V]]:
         """Wait until it has ended, without blocking the event loop."""
@@ -213,13 +217,6 @@ class Job(Generic[V]):
             if self.result is not None:
                 return self.result
             await store.await_commit(LONGEST_WAIT, seen)
-
-    def _seconds_until(self, end: float) -> float:
-        seconds = end - clock.Clock.monotonic()
-        if seconds <= 0:
-            message = f"the job {self.id!r} has not ended yet: it is {self.state}."
-            raise TimeoutError(message)
-        return min(seconds, LONGEST_WAIT)
 
     def _reading_unit(self) -> Callable[[Statements], JobRecord | None]:
         id_ = self._record.id

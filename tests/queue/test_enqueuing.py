@@ -679,6 +679,90 @@ def test_waiting_ends_with_a_time_out(queue):
         job.wait(0.001)
 
 
+def add_worker(queue, *, lease):
+    """Store a worker, as one in another process does."""
+    moment = queue.store.now() + lease
+    sql = "insert into cmdx_worker values (:queue, :queue, :lease, 'elsewhere')"
+    queue.store.transact(
+        lambda statements: statements.execute(sql, queue=queue.name, lease=moment)
+    )
+
+
+def why_it_waits(job):
+    """Return what the error of a wait says behind the id."""
+    with pytest.raises(TimeoutError) as caught:
+        job.wait(0.0)
+    return str(caught.value).removeprefix(f"the job {job.id!r} has not ended yet: ")
+
+
+NO_WORKER = "no worker of the queue 'default' is running. "
+START_ONE = (
+    "Start one with `python -m cmdx worker app:queue`, "
+    "or run what is due here with queue.drain()."
+)
+
+
+@on_each_server
+def test_a_time_out_tells_that_no_worker_is_running(queue):
+    add_worker(queue, lease=0.0)
+    add_worker(Queue(queue.store, "other"), lease=30.0)
+
+    assert why_it_waits(queue.enqueue(Pay(customer=1))) == (
+        f"it is ready, and {NO_WORKER}{START_ONE}"
+    )
+
+
+def test_a_queue_in_memory_needs_a_worker_of_the_same_process(queue):
+    assert why_it_waits(queue.enqueue(Pay(customer=1), key="k")) == (
+        f"it is held, and {NO_WORKER}Start one in this process with queue.worker(), "
+        "or run what is due here with queue.drain()."
+    )
+
+
+@on_each_server
+def test_a_time_out_tells_that_the_worker_of_the_job_has_died(queue):
+    job = queue.enqueue(Pay(customer=1))
+    edit(job, state="running", owner="somebody")
+
+    assert why_it_waits(job) == (
+        "its worker has died, and no other worker of the queue 'default' is running. "
+        + START_ONE
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({}, "it is ready."),
+        ({"key": "k"}, "it is held."),
+        ({"after": 60}, "it is ready, and due in 60.0 s."),
+    ],
+)
+def test_a_time_out_with_a_worker_tells_the_state(queue, options, why):
+    add_worker(queue, lease=30.0)
+
+    assert why_it_waits(queue.enqueue(Pay(customer=1), **options)) == why
+
+
+def test_a_time_out_tells_that_the_queue_is_paused(queue):
+    add_worker(queue, lease=30.0)
+    queue.pause()
+    job = queue.enqueue(Pay(customer=1))
+
+    assert why_it_waits(job) == (
+        "it is ready, and the queue 'default' is paused. Resume it with queue.resume()."
+    )
+
+
+def test_a_job_that_runs_does_not_wait_for_a_paused_queue(queue):
+    add_worker(queue, lease=30.0)
+    queue.pause()
+    job = queue.enqueue(Pay(customer=1))
+    edit(job, state="running", owner="somebody")
+
+    assert why_it_waits(job) == "it is running."
+
+
 @on_each_store
 def test_a_job_that_was_removed_is_gone(queue):
     job = queue.enqueue(Pay(customer=1))
