@@ -80,8 +80,11 @@ def add_queue(parser: argparse.ArgumentParser) -> None:
 
 def add_filters(parser: argparse.ArgumentParser) -> None:
     """Add the filters of ``Queue.find``."""
-    for name in ("state", "task", "key", "error"):
-        parser.add_argument(f"--{name}")
+    states = "ready, held, running, done, dead or cancelled"
+    parser.add_argument("--state", help=states)
+    parser.add_argument("--task", help="such as app:ChargeCard, or only ChargeCard")
+    parser.add_argument("--key", help="the key they were enqueued with")
+    parser.add_argument("--error", help="what ended them, such as KeyError")
 
 
 def add_inputs(parser: argparse.ArgumentParser) -> None:
@@ -191,7 +194,26 @@ def print_list(queue: Queue, asked: argparse.Namespace) -> int:
         sys.stdout.write(f"{line_of(job, with_inputs=asked.inputs)}\n")
     if not jobs:
         sys.stdout.write("no jobs\n")
+        write_known_tasks(queue, asked.task)
     return 0
+
+
+def write_known_tasks(queue: Queue, task: str | None) -> None:
+    """Print of which tasks there are jobs, if there is none of the one asked for."""
+    from cmdx.exceptions import did_you_mean
+    from cmdx.queue.filters import full_name, tasks_of
+
+    if task is None:
+        return
+    known = queue.store.transact(lambda statements: tasks_of(statements, queue.name))
+    name = f"the queue {queue.name!r}"
+    if not known:
+        sys.stderr.write(f"{name} has no jobs.\n")
+    elif full_name(queue.name, task, known) not in known:
+        sys.stderr.write(
+            f"{name} has no job of a task {task!r}{did_you_mean(task, known)} "
+            f"It has jobs of {', '.join(known)}.\n"
+        )
 
 
 def line_of(job: Job[Any], *, with_inputs: bool) -> str:
@@ -266,6 +288,7 @@ def moment_text(seconds: float | None) -> str:
 
 
 def change_jobs(
+    queue: Queue,
     asked: argparse.Namespace,
     one: Callable[[str], object],
     many: Callable[..., int],
@@ -281,17 +304,19 @@ def change_jobs(
         sys.stderr.write(message)
         return 2
     sys.stdout.write(f"{count} {'job' if count == 1 else 'jobs'}\n")
+    if not count:
+        write_known_tasks(queue, asked.task)
     return 0
 
 
 def replay_jobs(queue: Queue, asked: argparse.Namespace) -> int:
     """Let jobs run again."""
-    return change_jobs(asked, queue.replay, queue.replay_all)
+    return change_jobs(queue, asked, queue.replay, queue.replay_all)
 
 
 def cancel_jobs(queue: Queue, asked: argparse.Namespace) -> int:
     """Cancel jobs."""
-    return change_jobs(asked, queue.cancel, queue.cancel_all)
+    return change_jobs(queue, asked, queue.cancel, queue.cancel_all)
 
 
 def pause_queue(queue: Queue, _: argparse.Namespace) -> int:

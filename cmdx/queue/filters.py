@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 import attrs
 
+from cmdx import Task
 from cmdx.declare.checks import check_names
 from cmdx.exceptions import DefinitionError
 from cmdx.queue.records import SELECT
@@ -16,10 +17,10 @@ from cmdx.wire import dump_invocation
 from cmdx.wire.names import name_and_module
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from cmdx import Task
     from cmdx.queue.table import JobRecord
+    from cmdx.stores import Statements
 
 
 class JobFilters(TypedDict, total=False):
@@ -28,7 +29,7 @@ class JobFilters(TypedDict, total=False):
     state: JobState | str | None
     """Where they stand."""
     task: type[Task[Any]] | str | None
-    """The class, or its name."""
+    """The class, its name, or the end of its name."""
     inputs: Mapping[str, Any] | None
     """Some of their inputs; only together with *task*."""
     key: str | None
@@ -41,6 +42,58 @@ class JobFilters(TypedDict, total=False):
 
 
 FILTERS = tuple(JobFilters.__annotations__)
+
+HAS_TASK = "select 1 from cmdx_job where queue = :queue and task = :task limit 1"
+TASKS = "select distinct task from cmdx_job where queue = :queue order by task"
+
+
+def require_filter(where: str, filters: JobFilters, *, everything: bool) -> None:
+    """Refuse to change all jobs by mistake."""
+    is_filtered = any(value is not None for value in filters.values())
+    if not is_filtered and not everything:
+        message = f"{where} needs a filter, or everything=True."
+        raise DefinitionError(message)
+
+
+def with_dead(filters: JobFilters) -> JobFilters:
+    """Return filters for dead jobs, unless another state is asked for."""
+    return {**filters, "state": filters.get("state") or JobState.DEAD}
+
+
+# -- names of tasks -----------------------------------------------------------------
+
+
+def naming_task(queue: str, text: str) -> Callable[[Statements], str]:
+    """Return the unit that finds the full name of the task that *text* means."""
+
+    def find(statements: Statements) -> str:
+        if statements.execute(HAS_TASK, queue=queue, task=text):
+            return text
+        return full_name(queue, text, tasks_of(statements, queue))
+
+    return find
+
+
+def tasks_of(statements: Statements, queue: str) -> list[str]:
+    """Return the names of the tasks that a queue has jobs of."""
+    return [name for (name,) in statements.execute(TASKS, queue=queue)]
+
+
+def full_name(queue: str, text: str, names: Sequence[str]) -> str:
+    """Return the one of *names* that ends with *text*; *text* if none does."""
+    ends = (f":{text}", f".{text}")
+    found = sorted(name for name in names if name.endswith(ends))
+    if len(found) > 1:
+        listed = f"{', '.join(found[:-1])} or {found[-1]}"
+        message = (
+            f"find: in the queue {queue!r}, {text!r} may be {listed}. "
+            "Give more of the name."
+        )
+        raise DefinitionError(message)
+    return found[0] if found else text
+
+
+# -- conditions ---------------------------------------------------------------------
 
 
 @attrs.frozen
@@ -90,8 +143,7 @@ def conditions_of(given: Mapping[str, Any], values: dict[str, Any]) -> Iterator[
     if "state" in given:
         yield state_condition(given["state"], values)
     if "task" in given:
-        task = given["task"]
-        values["task"] = task if isinstance(task, str) else name_and_module(task)[0]
+        values["task"] = task_text(given["task"])
         yield "task = :task"
     if "key" in given:
         values["key"] = given["key"]
@@ -104,6 +156,16 @@ def conditions_of(given: Mapping[str, Any], values: dict[str, Any]) -> Iterator[
         if name in given:
             values[name] = seconds_of(name, given[name])
             yield f"created_at {comparison} :{name}"
+
+
+def task_text(task: object) -> str:
+    """Return the name of a task that is looked for."""
+    if isinstance(task, str):
+        return task
+    if isinstance(task, type) and issubclass(task, Task):
+        return name_and_module(task)[0]
+    message = f"find: task must be the class of a task, or its name, got {task!r}."
+    raise DefinitionError(message)
 
 
 def state_condition(state: object, values: dict[str, Any]) -> str:

@@ -15,13 +15,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from cmdx.declare.checks import check_names, check_seconds
-from cmdx.exceptions import DefinitionError
 from cmdx.queue import actions, schedules
 from cmdx.queue.enqueue import EnqueueManyKeywords, check_text, has_identity, new_row
+from cmdx.queue.filters import naming_task, require_filter, with_dead
 from cmdx.queue.outbox import outbox_of, write_in_outbox
 from cmdx.queue.policy import check_retry
 from cmdx.queue.schedules import ScheduleKeywords
-from cmdx.queue.table import JobState
 from cmdx.run.lifecycle import drive
 from cmdx.stores import connect
 
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
     from cmdx.queue.filters import JobFilters
     from cmdx.queue.jobs import Job
     from cmdx.queue.schedules import Schedule
+    from cmdx.queue.table import JobState
     from cmdx.queue.worker import Worker
     from cmdx.stores import Store
 
@@ -200,7 +200,8 @@ class Queue:
         Args:
             limit: How many at the most.
             state: A ``JobState``, or its name.
-            task: The class, or its name.
+            task: The class, its name, or the end of its name after a colon or a dot,
+                such as ``"ChargeCard"``.
             inputs: Some of the inputs; only together with *task*.
             key: The key.
             error: The class of the error that ended them, or its name.
@@ -208,13 +209,28 @@ class Queue:
                 or seconds since 1970.
             until: Those enqueued before this time.
         """
-        return self._do(actions.finding(self, limit, filters))
+        return self._do(actions.finding(self, limit, self._with_full_name(filters)))
 
     async def afind(
         self, *, limit: int = 100, **filters: Unpack[JobFilters]
     ) -> list[Job[Any]]:
         """Do what ``find`` does, without blocking the event loop."""
+        filters = await self._awith_full_name(filters)
         return await self._ado(actions.finding(self, limit, filters))
+
+    def _with_full_name(self, filters: JobFilters) -> JobFilters:
+        task = filters.get("task")
+        if not isinstance(task, str):
+            return filters
+        unit = naming_task(self.name, task)
+        return {**filters, "task": self.store.transact(unit, read_only=True)}
+
+    async def _awith_full_name(self, filters: JobFilters) -> JobFilters:
+        task = filters.get("task")
+        if not isinstance(task, str):
+            return filters
+        unit = naming_task(self.name, task)
+        return {**filters, "task": await self.store.atransact(unit, read_only=True)}
 
     def counts(self) -> dict[JobState, int]:
         """Return how many jobs there are in each state."""
@@ -257,13 +273,14 @@ class Queue:
             until: As for ``find``.
         """
         require_filter("cancel_all", filters, everything=everything)
-        return self._do(actions.cancelling(self, filters))
+        return self._do(actions.cancelling(self, self._with_full_name(filters)))
 
     async def acancel_all(
         self, *, everything: bool = False, **filters: Unpack[JobFilters]
     ) -> int:
         """Do what ``cancel_all`` does, without blocking the event loop."""
         require_filter("cancel_all", filters, everything=everything)
+        filters = await self._awith_full_name(filters)
         return await self._ado(actions.cancelling(self, filters))
 
     def replay(self, id: str) -> Job[Any]:  # noqa: A002 -- as users write it
@@ -299,16 +316,16 @@ class Queue:
             until: As for ``find``.
         """
         require_filter("replay_all", filters, everything=everything)
-        return count_replayed(self._do(actions.replaying(self, with_dead(filters))))
+        dead = with_dead(self._with_full_name(filters))
+        return count_replayed(self._do(actions.replaying(self, dead)))
 
     async def areplay_all(
         self, *, everything: bool = False, **filters: Unpack[JobFilters]
     ) -> int:
         """Do what ``replay_all`` does, without blocking the event loop."""
         require_filter("replay_all", filters, everything=everything)
-        return count_replayed(
-            await self._ado(actions.replaying(self, with_dead(filters)))
-        )
+        dead = with_dead(await self._awith_full_name(filters))
+        return count_replayed(await self._ado(actions.replaying(self, dead)))
 
     def prune(self, state: JobState | str, until: datetime | float) -> int:
         """
@@ -466,19 +483,6 @@ class Queue:
     async def _ado(self, action: Action[Any, R]) -> R:
         value = await self.store.atransact(action.unit, read_only=action.read_only)
         return action.finish(value)
-
-
-def require_filter(where: str, filters: JobFilters, *, everything: bool) -> None:
-    """Refuse to change all jobs by mistake."""
-    is_filtered = any(value is not None for value in filters.values())
-    if not is_filtered and not everything:
-        message = f"{where} needs a filter, or everything=True."
-        raise DefinitionError(message)
-
-
-def with_dead(filters: JobFilters) -> JobFilters:
-    """Return filters for dead jobs, unless another state is asked for."""
-    return {**filters, "state": filters.get("state") or JobState.DEAD}
 
 
 def count_replayed(replayed: Replayed) -> int:

@@ -177,6 +177,53 @@ def test_inputs_are_printed_if_asked_for(capsys):
     assert "inputs={'secret': '4111'}" in capsys.readouterr().out
 
 
+@pytest.mark.usefixtures("jobs")
+def test_the_end_of_the_name_of_a_task_is_enough(capsys):
+    assert main(["jobs", "queue_app:queue", "list", "--task=fail"]) == 0
+    assert "failed  dead       cli.fail" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("jobs")
+@pytest.mark.parametrize(
+    ("action", "printed"), [("list", "no jobs"), ("replay", "0 jobs")]
+)
+def test_a_task_that_has_no_jobs_is_answered_with_those_that_have(
+    action, printed, capsys
+):
+    assert main(["jobs", "queue_app:queue", action, "--task=cli.fial"]) == 0
+    captured = capsys.readouterr()
+    assert captured.out == f"{printed}\n"
+    assert captured.err == (
+        "the queue 'default' has no job of a task 'cli.fial'; did you mean 'cli.fail'? "
+        "It has jobs of cli.add, cli.fail, cli.raise.\n"
+    )
+
+
+@pytest.mark.usefixtures("jobs")
+def test_a_task_whose_jobs_are_in_another_state_is_no_mistake(capsys):
+    assert main(["jobs", "queue_app:queue", "list", "--task=add", "--state=dead"]) == 0
+    assert capsys.readouterr() == ("no jobs\n", "")
+
+
+@pytest.mark.usefixtures("app")
+def test_a_task_is_looked_for_in_an_empty_queue(capsys):
+    assert main(["jobs", "queue_app:queue", "cancel", "--task=cli.add"]) == 0
+    assert capsys.readouterr() == ("0 jobs\n", "the queue 'default' has no jobs.\n")
+
+
+def test_the_end_of_a_name_that_means_two_tasks_is_an_error(app, capsys):
+    for task in ("shop:Add", "cards:Add"):
+        job = app.queue.enqueue(app.Add(number=1))
+        app.queue.store.transact(
+            lambda rows, job=job, task=task: rows.execute(
+                "update cmdx_job set task = :task where id = :id", task=task, id=job.id
+            )
+        )
+
+    assert main(["jobs", "queue_app:queue", "cancel", "--task=Add"]) == 2
+    assert "'Add' may be cards:Add or shop:Add." in capsys.readouterr().err
+
+
 def test_inputs_that_are_not_json_do_not_end_the_list(app, capsys):
     app.queue.enqueue(app.Add(number=1))
     app.queue.store.transact(

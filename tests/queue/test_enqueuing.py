@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import re
 import sys
 import uuid
 from datetime import UTC, datetime, timedelta, timezone
@@ -549,6 +550,12 @@ FOUND = [
     ({"state": JobState.HELD}, ["held"]),
     ({"task": Pay}, ["done", "dead", "ready", "held"]),
     ({"task": "enqueuing.pay"}, ["done", "dead", "ready", "held"]),
+    ({"task": "pay"}, ["done", "dead", "ready", "held"]),
+    ({"task": "pa"}, []),
+    ({"task": "Note"}, ["cancelled"]),
+    ({"task": f"{__name__}:Note"}, ["cancelled"]),
+    ({"task": "note"}, []),
+    ({"task": "pay", "inputs": {"customer": 2}}, ["held"]),
     ({"task": Pay, "inputs": {"customer": 1}}, ["done", "ready"]),
     ({"task": Pay, "inputs": {"customer": "1"}}, ["done", "ready"]),
     ({"task": Pay, "inputs": {"customer": 1, "amount": "2.50"}}, ["done"]),
@@ -615,6 +622,38 @@ def test_a_job_that_has_just_arrived_is_held(queue):
 def test_a_filter_that_means_nothing_is_refused(queue, filters, message):
     with pytest.raises(DefinitionError, match=message):
         queue.find(**filters)
+
+
+@pytest.mark.parametrize("task", [int, Pay(customer=1), 7])
+def test_only_a_task_or_its_name_can_be_looked_for(queue, task):
+    with pytest.raises(DefinitionError, match="find: task must be the class of a task"):
+        queue.find(task=task)
+
+
+@pytest.mark.parametrize("name", ["find", "cancel_all", "replay_all"])
+def test_the_end_of_a_name_must_mean_one_task(store, queue, call, name):
+    Queue(store, "other").enqueue(Pay(customer=1))
+    for task in ("billing:Pay", "shop.cards:Pay", "shop.cards:PrePay", "Cards.Pay"):
+        edit(queue.enqueue(Pay(customer=1)), task=task)
+    queue.cancel_all(everything=True)
+
+    message = (
+        "find: in the queue 'default', 'Pay' may be Cards.Pay, billing:Pay or "
+        "shop.cards:Pay. Give more of the name."
+    )
+    with pytest.raises(DefinitionError, match=re.escape(message)):
+        call(queue, name, task="Pay")
+    assert len(call(queue, "find", task="cards:Pay")) == 1
+    assert len(call(queue, "find", task="PrePay")) == 1
+    assert call(queue, "cancel_all", task="cards:Pay") == 0
+    assert call(queue, "replay_all", task="cards:Pay", state="cancelled") == 1
+
+
+def test_a_full_name_is_not_taken_for_the_end_of_another(queue):
+    for task in ("Pay", "billing:Pay"):
+        edit(queue.enqueue(Pay(customer=1)), task=task)
+
+    assert [job.task for job in queue.find(task="Pay")] == ["Pay"]
 
 
 def test_jobs_of_another_queue_are_not_found(store, queue):
