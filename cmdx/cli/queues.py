@@ -145,25 +145,31 @@ def run_worker(asked: argparse.Namespace) -> int:
     if asked.processes > 1:
         from cmdx.cli.processes import run_processes
 
-        return run_with_queue(asked.queue, lambda _: run_processes(asked))
+        return run_with_queue(asked.queue, lambda queue: run_processes(queue, asked))
     return run_with_queue(asked.queue, lambda queue: work_on(queue, asked))
 
 
 def work_on(queue: Queue, asked: argparse.Namespace) -> int:
     """Run one worker until it is stopped."""
-    from cmdx.cli.processes import beats, shown_progress
+    from cmdx.cli import reports
+    from cmdx.cli.processes import beats, is_one_of_several
 
-    worker = queue.worker(
+    worker = reports.ReportingWorker(
+        queue,
         asked.threads,
         coroutines=asked.coroutines,
         batch=asked.batch,
         grace=asked.grace,
     )
-    sys.stderr.write(f"{worker} has started; Ctrl-C stops it.\n")
-    with beats(worker), shown_progress(worker):
+    screen = worker.screen = reports.Screen(is_shared=is_one_of_several())
+    screen.write(f"{worker} has started; Ctrl-C stops it.")
+    with (
+        beats(worker),
+        reports.show_progress(screen, lambda: reports.worker_text(worker)),
+        reports.report_deaths(screen, queue, asked.queue),
+    ):
         worker.run()
-    noun = "leg" if worker.legs == 1 else "legs"
-    sys.stderr.write(f"{worker} has stopped after {worker.legs} {noun}.\n")
+    screen.write(f"{worker} {reports.end_text(worker.legs, worker.running)}")
     return 0
 
 
