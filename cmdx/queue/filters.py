@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypedDict
 
 import attrs
 
 from cmdx import Task
-from cmdx.declare.checks import check_names
+from cmdx.declare.checks import check_kinds, check_names
 from cmdx.exceptions import DefinitionError
 from cmdx.queue.records import SELECT
 from cmdx.queue.table import ARRIVING, JobState
@@ -17,7 +18,7 @@ from cmdx.wire import dump_invocation
 from cmdx.wire.names import name_and_module
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from cmdx.queue.table import JobRecord
     from cmdx.stores import Statements
@@ -45,14 +46,6 @@ FILTERS = tuple(JobFilters.__annotations__)
 
 HAS_TASK = "select 1 from cmdx_job where queue = :queue and task = :task limit 1"
 TASKS = "select distinct task from cmdx_job where queue = :queue order by task"
-
-
-def require_filter(where: str, filters: JobFilters, *, everything: bool) -> None:
-    """Refuse to change all jobs by mistake."""
-    is_filtered = any(value is not None for value in filters.values())
-    if not is_filtered and not everything:
-        message = f"{where} needs a filter, or everything=True."
-        raise DefinitionError(message)
 
 
 def with_dead(filters: JobFilters) -> JobFilters:
@@ -129,6 +122,7 @@ def filter_of(queue: str, filters: Mapping[str, Any]) -> Filter:
     """Return what selects the jobs of a queue."""
     check_names("find", filters, FILTERS)
     given = {name: value for name, value in filters.items() if value is not None}
+    check_kinds("find", given, KINDS)
     if "inputs" in given and "task" not in given:
         message = "find: inputs= can be looked for only together with task=."
         raise DefinitionError(message)
@@ -138,12 +132,38 @@ def filter_of(queue: str, filters: Mapping[str, Any]) -> Filter:
     return Filter(" and ".join(conditions), values, inputs)
 
 
+def is_task(value: object) -> bool:
+    """Tell whether *value* is a task, or may be the name of one."""
+    return isinstance(value, str) or (
+        isinstance(value, type) and issubclass(value, Task)
+    )
+
+
+def is_error(value: object) -> bool:
+    """Tell whether *value* is a class of errors, or may be the name of one."""
+    return isinstance(value, str) or (
+        isinstance(value, type) and issubclass(value, BaseException)
+    )
+
+
+KINDS = {
+    "task": (is_task, "the class of a task, or its name"),
+    "inputs": (
+        lambda value: isinstance(value, Mapping),
+        "a mapping of names to values",
+    ),
+    "key": (lambda value: isinstance(value, str), "a text"),
+    "error": (is_error, "the class of an error, or its name"),
+}
+
+
 def conditions_of(given: Mapping[str, Any], values: dict[str, Any]) -> Iterator[str]:
     """Yield conditions, and add their values."""
     if "state" in given:
         yield state_condition(given["state"], values)
     if "task" in given:
-        values["task"] = task_text(given["task"])
+        task = given["task"]
+        values["task"] = task if isinstance(task, str) else name_and_module(task)[0]
         yield "task = :task"
     if "key" in given:
         values["key"] = given["key"]
@@ -156,16 +176,6 @@ def conditions_of(given: Mapping[str, Any], values: dict[str, Any]) -> Iterator[
         if name in given:
             values[name] = seconds_of(name, given[name])
             yield f"created_at {comparison} :{name}"
-
-
-def task_text(task: object) -> str:
-    """Return the name of a task that is looked for."""
-    if isinstance(task, str):
-        return task
-    if isinstance(task, type) and issubclass(task, Task):
-        return name_and_module(task)[0]
-    message = f"find: task must be the class of a task, or its name, got {task!r}."
-    raise DefinitionError(message)
 
 
 def state_condition(state: object, values: dict[str, Any]) -> str:
@@ -187,8 +197,8 @@ def seconds_of(name: str, moment: object) -> float:
     if isinstance(moment, int | float) and not isinstance(moment, bool):
         return float(moment)
     message = (
-        f"find: {name} must be a datetime with a time zone, or seconds since 1970, "
-        f"got {moment!r}."
+        f"{name} must be a datetime with a time zone, such as "
+        f"datetime(2030, 1, 31, tzinfo=UTC), or seconds since 1970, got {moment!r}."
     )
     raise DefinitionError(message)
 

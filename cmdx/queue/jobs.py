@@ -11,6 +11,8 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from cmdx import clock
+from cmdx.declare.checks import is_real
+from cmdx.exceptions import DefinitionError
 from cmdx.pickling import stand_in_task
 from cmdx.queue import table
 from cmdx.queue.errors import (
@@ -237,6 +239,9 @@ class Job(Generic[V]):
 
 def end_of(timeout: float | None) -> float:
     """Return the moment of the real clock when *timeout* is over."""
+    if timeout is not None and not is_real(timeout):
+        message = f"wait: timeout must be a number of seconds, got {timeout!r}."
+        raise DefinitionError(message)
     return clock.Clock.monotonic() + (clock.FOREVER if timeout is None else timeout)
 
 

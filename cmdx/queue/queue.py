@@ -14,10 +14,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from cmdx.declare.checks import check_names, check_seconds
+from cmdx.declare.checks import check_count, check_names, check_seconds
 from cmdx.queue import actions, schedules
+from cmdx.queue.checks import (
+    SCHEDULE_WORDS,
+    check_many,
+    check_schedule_id,
+    require_filter,
+)
 from cmdx.queue.enqueue import EnqueueManyKeywords, check_text, has_identity, new_row
-from cmdx.queue.filters import naming_task, require_filter, with_dead
+from cmdx.queue.filters import naming_task, with_dead
 from cmdx.queue.outbox import outbox_of, write_in_outbox
 from cmdx.queue.policy import check_retry
 from cmdx.queue.schedules import ScheduleKeywords
@@ -133,9 +139,7 @@ class Queue:
         """
         Do what ``enqueue`` does, without blocking the event loop.
 
-        Args:
-            invocation: As for ``enqueue``.
-            options: As for ``enqueue``; *within* may be an asynchronous connection.
+        *within* may be an asynchronous connection.
         """
         row = self._new_row(invocation, **options)
         within, may_be_there = options.get("within"), has_identity(options)
@@ -155,28 +159,23 @@ class Queue:
 
         Args:
             invocations: The tasks with their inputs.
-            after: As for ``enqueue``.
-            at: As for ``enqueue``.
-            priority: As for ``enqueue``.
-            retry: As for ``enqueue``.
+            options: *after*, *at*, *priority* and *retry*, as for ``enqueue``.
         """
-        check_names("enqueue_many", options, EnqueueManyKeywords.__annotations__)
-        rows = [self._new_row(invocation, **options) for invocation in invocations]
+        rows = self._new_rows(invocations, options)
         return self._do(actions.enqueuing_many(self, rows))
 
     async def aenqueue_many(
         self, invocations: Iterable[Task[V]], **options: Unpack[EnqueueManyKeywords]
     ) -> list[Job[V]]:
-        """
-        Do what ``enqueue_many`` does, without blocking the event loop.
-
-        Args:
-            invocations: As for ``enqueue_many``.
-            options: As for ``enqueue_many``.
-        """
-        check_names("enqueue_many", options, EnqueueManyKeywords.__annotations__)
-        rows = [self._new_row(invocation, **options) for invocation in invocations]
+        """Do what ``enqueue_many`` does, without blocking the event loop."""
+        rows = self._new_rows(invocations, options)
         return await self._ado(actions.enqueuing_many(self, rows))
+
+    def _new_rows(
+        self, invocations: Iterable[Task[Any]], options: EnqueueManyKeywords
+    ) -> list[Row]:
+        check_names("enqueue_many", options, EnqueueManyKeywords.__annotations__)
+        return [self._new_row(task, **options) for task in check_many(invocations)]
 
     def _new_row(self, invocation: Task[Any], **options: Any) -> Row:
         return new_row(self, invocation, options, self.store.now())
@@ -209,12 +208,14 @@ class Queue:
                 or seconds since 1970.
             until: Those enqueued before this time.
         """
+        check_count("find", "limit", limit, least=0)
         return self._do(actions.finding(self, limit, self._with_full_name(filters)))
 
     async def afind(
         self, *, limit: int = 100, **filters: Unpack[JobFilters]
     ) -> list[Job[Any]]:
         """Do what ``find`` does, without blocking the event loop."""
+        check_count("find", "limit", limit, least=0)
         filters = await self._awith_full_name(filters)
         return await self._ado(actions.finding(self, limit, filters))
 
@@ -262,15 +263,8 @@ class Queue:
         """
         Cancel all jobs that match, and return how many.
 
-        Args:
-            everything: Whether to cancel all jobs, without a filter.
-            state: The filters are those of ``find``.
-            task: As for ``find``.
-            inputs: As for ``find``.
-            key: As for ``find``.
-            error: As for ``find``.
-            since: As for ``find``.
-            until: As for ``find``.
+        They are chosen by *state*, *task*, *inputs*, *key*, *error*, *since* and
+        *until*, as for ``find``, or *everything* is cancelled.
         """
         require_filter("cancel_all", filters, everything=everything)
         return self._do(actions.cancelling(self, self._with_full_name(filters)))
@@ -305,15 +299,9 @@ class Queue:
         """
         Let all dead jobs that match run again, and return how many.
 
-        Args:
-            everything: Whether to replay all dead jobs, without a filter.
-            state: The filters are those of ``find``; dead jobs by default.
-            task: As for ``find``.
-            inputs: As for ``find``.
-            key: As for ``find``.
-            error: As for ``find``.
-            since: As for ``find``.
-            until: As for ``find``.
+        They are chosen by *task*, *inputs*, *key*, *error*, *since* and *until*, as for
+        ``find``, or *everything* that is dead is replayed. With *state* they are those
+        in another state.
         """
         require_filter("replay_all", filters, everything=everything)
         dead = with_dead(self._with_full_name(filters))
@@ -392,13 +380,7 @@ class Queue:
     async def aschedule(
         self, invocation: Task[Any], /, **options: Unpack[ScheduleKeywords]
     ) -> Schedule:
-        """
-        Do what ``schedule`` does, without blocking the event loop.
-
-        Args:
-            invocation: As for ``schedule``.
-            options: As for ``schedule``.
-        """
+        """Do what ``schedule`` does, without blocking the event loop."""
         return await self._ado(self._scheduling(invocation, options))
 
     def schedules(self) -> list[Schedule]:
@@ -411,16 +393,18 @@ class Queue:
 
     def unschedule(self, id: str) -> bool:  # noqa: A002 -- as users write it
         """Remove a schedule; return False if there is none. Its jobs stay."""
-        return self._do(actions.unscheduling(self, id))
+        return self._do(actions.unscheduling(self, check_schedule_id(id)))
 
     async def aunschedule(self, id: str) -> bool:  # noqa: A002 -- as users write it
         """Do what ``unschedule`` does, without blocking the event loop."""
-        return await self._ado(actions.unscheduling(self, id))
+        return await self._ado(actions.unscheduling(self, check_schedule_id(id)))
 
     def _scheduling(
         self, invocation: Task[Any], options: ScheduleKeywords
     ) -> Action[Any, Schedule]:
-        check_names("schedule", options, ScheduleKeywords.__annotations__)
+        check_names(
+            "schedule", options, ScheduleKeywords.__annotations__, SCHEDULE_WORDS
+        )
         given = {name: value for name, value in options.items() if value is not None}
         row = self._new_row(invocation, retry=given.pop("retry", None))
         record = schedules.new_record(row, **given)  # type: ignore[arg-type]
@@ -464,12 +448,7 @@ class Queue:
         return drive(drain(self, ahead, awaits=False))
 
     async def adrain(self, ahead: float = 0.0) -> int:
-        """
-        Do what ``drain`` does, and await what has to be awaited.
-
-        Args:
-            ahead: As for ``drain``.
-        """
+        """Do what ``drain`` does, and await what has to be awaited."""
         from cmdx.queue.drain import drain
 
         return await drain(self, ahead, awaits=True)

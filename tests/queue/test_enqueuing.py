@@ -496,6 +496,13 @@ def test_many_jobs_are_stored_all_or_none(store, queue):
     assert is_empty(queue)
 
 
+def test_one_invocation_is_not_taken_for_many(queue, call):
+    message = "takes several invocations, such as a list; one is for enqueue"
+    with pytest.raises(TypeError, match=message):
+        call(queue, "enqueue_many", Pay(customer=1))
+    assert is_empty(queue)
+
+
 def test_many_may_be_none(queue):
     assert queue.enqueue_many([]) == []
 
@@ -616,7 +623,13 @@ def test_a_job_that_has_just_arrived_is_held(queue):
         ({"state": "lost"}, "state is one of ready, held, running, done, dead"),
         ({"since": datetime(2030, 1, 1)}, "since must be a datetime with a time"),  # noqa: DTZ001
         ({"until": "now"}, "until must be a datetime with a time zone"),
+        ({"since": datetime(2030, 1, 1)}, "such as datetime.2030, 1, 31, tzinfo=UTC."),  # noqa: DTZ001
         ({"customer": 1}, "find has no option 'customer'"),
+        ({"key": 7}, "find: key must be a text, got 7"),
+        ({"error": ValueError("no")}, "find: error must be the class of an error, or"),
+        ({"task": Pay, "inputs": [1]}, "find: inputs must be a mapping of names to"),
+        ({"limit": "10"}, "find: limit must be a whole number, 0 or more, got '10'"),
+        ({"limit": -1}, "find: limit must be a whole number, 0 or more, got -1"),
     ],
 )
 def test_a_filter_that_means_nothing_is_refused(queue, filters, message):
@@ -716,6 +729,14 @@ def test_waiting_ends_with_a_time_out(queue):
 
     with pytest.raises(TimeoutError, match=f"{job.id}.*has not ended yet: it is ready"):
         job.wait(0.001)
+
+
+@pytest.mark.parametrize("timeout", ["5", timedelta(seconds=5), True])
+def test_a_time_out_is_a_number_of_seconds(queue, timeout):
+    job = queue.enqueue(Pay(customer=1))
+
+    with pytest.raises(DefinitionError, match="wait: timeout must be a number of sec"):
+        job.wait(timeout)
 
 
 def add_worker(queue, *, lease):
