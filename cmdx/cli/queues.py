@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from types import ModuleType
 
+    from cmdx.cli.reports import ReportingWorker
     from cmdx.queue import Job, Queue
 
 EXAMPLE = "queue"
@@ -100,10 +101,13 @@ def import_queue(target: str) -> Queue:
     if not name:
         message = f"{target!r} names no module. Write it as module:{EXAMPLE}."
         raise NotFound(message)
-    module = load_module(name, EXAMPLE)
-    listing = queue_listing(module)
+    module = load_module(name, EXAMPLE) if path else load_by_module(name)
+    names = queue_names(module)
+    listing = queue_listing(names)
     if not path:
-        message = f"{name} is a module with {listing}. Write {name}: and its name."
+        written = " or ".join(f"{name}:{queue}" for queue in names)
+        cure = f"Write {written}." if names else "Name the one that has the queue."
+        message = f"{name} is a module with {listing}. {cure}"
         raise NotFound(message)
     value = load_attribute(module, path, listing)
     if not isinstance(value, Queue):
@@ -116,11 +120,27 @@ def import_queue(target: str) -> Queue:
     return value
 
 
-def queue_listing(module: ModuleType) -> str:
-    """Return which queues a module has, in words."""
+def load_by_module(name: str) -> ModuleType:
+    """Import a module; if there is none, a dot may have been written for the colon."""
+    try:
+        return load_module(name, EXAMPLE)
+    except NotFound:
+        parent, _, last = name.rpartition(".")
+        if not parent or last not in queue_names(load_module(parent, EXAMPLE)):
+            raise
+    message = f"there is no module {name!r}. Did you mean {parent}:{last}?"
+    raise NotFound(message)
+
+
+def queue_names(module: ModuleType) -> list[str]:
+    """Return what the queues of a module are called."""
     from cmdx.queue import Queue
 
-    names = [name for name, value in vars(module).items() if isinstance(value, Queue)]
+    return [name for name, value in vars(module).items() if isinstance(value, Queue)]
+
+
+def queue_listing(names: Sequence[str]) -> str:
+    """Return which queues a module has, in words."""
     if not names:
         return "no queues"
     return f"the queue{'s' if len(names) > 1 else ''} {', '.join(names)}"
@@ -142,17 +162,13 @@ def run_with_queue(target: str, action: Callable[[Queue], int]) -> int:
 
 def run_worker(asked: argparse.Namespace) -> int:
     """Run a worker, or several in processes of their own."""
-    if asked.processes > 1:
-        from cmdx.cli.processes import run_processes
-
-        return run_with_queue(asked.queue, lambda queue: run_processes(queue, asked))
-    return run_with_queue(asked.queue, lambda queue: work_on(queue, asked))
+    return run_with_queue(asked.queue, lambda queue: start_worker(queue, asked))
 
 
-def work_on(queue: Queue, asked: argparse.Namespace) -> int:
-    """Run one worker until it is stopped."""
-    from cmdx.cli import reports
-    from cmdx.cli.processes import beats, is_one_of_several
+def start_worker(queue: Queue, asked: argparse.Namespace) -> int:
+    """Check the options, then run one worker, or several."""
+    from cmdx.cli import processes, reports
+    from cmdx.declare.checks import check_count
 
     worker = reports.ReportingWorker(
         queue,
@@ -161,12 +177,22 @@ def work_on(queue: Queue, asked: argparse.Namespace) -> int:
         batch=asked.batch,
         grace=asked.grace,
     )
+    if check_count("worker", "processes", asked.processes) > 1:
+        return processes.run_processes(queue, asked)
+    return work(worker, asked.queue)
+
+
+def work(worker: ReportingWorker, target: str) -> int:
+    """Run one worker until it is stopped."""
+    from cmdx.cli import reports
+    from cmdx.cli.processes import beats, is_one_of_several
+
     screen = worker.screen = reports.Screen(is_shared=is_one_of_several())
     screen.write(f"{worker} has started; Ctrl-C stops it.")
     with (
         beats(worker),
         reports.show_progress(screen, lambda: reports.worker_text(worker)),
-        reports.report_deaths(screen, queue, asked.queue),
+        reports.report_deaths(screen, worker.queue, target),
     ):
         worker.run()
     screen.write(f"{worker} {reports.end_text(worker.legs, worker.running)}")
@@ -250,7 +276,11 @@ def print_job(queue: Queue, asked: argparse.Namespace) -> int:
     """Print all that is known of a job."""
     job = queue.get(asked.id)
     if job is None:
-        sys.stderr.write(f"there is no job {asked.id!r} in the queue {queue.name!r}.\n")
+        sys.stderr.write(
+            f"there is no job {asked.id!r} in the queue {queue.name!r}. It was "
+            "removed, or never there: "
+            f"`python -m cmdx jobs {asked.queue} list` lists those that are.\n"
+        )
         return 1
     facts = {
         "id": job.id,

@@ -423,7 +423,10 @@ def test_a_job_is_shown_with_its_attempts_and_its_traceback(capsys):
 @pytest.mark.usefixtures("app")
 def test_a_job_that_is_not_there_is_an_error(capsys):
     assert main(["jobs", "queue_app:queue", "show", "nobody"]) == 1
-    assert "there is no job 'nobody'" in capsys.readouterr().err
+    assert capsys.readouterr().err == (
+        "there is no job 'nobody' in the queue 'default'. It was removed, or never "
+        "there: `python -m cmdx jobs queue_app:queue list` lists those that are.\n"
+    )
 
 
 def test_jobs_are_replayed_by_id_and_by_filter(jobs, capsys):
@@ -465,7 +468,16 @@ def test_a_queue_is_paused_and_resumed(app, capsys):
     [
         ("queue_app:queu", "queue_app has no 'queu'; did you mean 'queue'?"),
         ("queue_app:other", "queue_app:other is not a queue but int."),
-        ("queue_app", "queue_app is a module with the queue queue."),
+        ("queue_app", "queue_app is a module with the queue queue. Write queue_app:qu"),
+        ("json", "json is a module with no queues. Name the one that has the queue."),
+        (
+            "queue_app.queue",
+            "there is no module 'queue_app.queue'. Did you mean queue_",
+        ),
+        (
+            "queue_app.nothing",
+            "there is no module 'queue_app.nothing'. Write module:qu",
+        ),
         ("no_such_app:queue", "there is no module 'no_such_app'."),
         ("queue_app.py:queue", "queue_app.py is a file."),
         (":queue", "':queue' names no module."),
@@ -475,6 +487,23 @@ def test_a_queue_is_paused_and_resumed(app, capsys):
 @pytest.mark.usefixtures("app")
 def test_a_queue_that_cannot_be_found_is_an_error(command, target, message, capsys):
     assert main([command, target]) == 2
+    assert capsys.readouterr().err.startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--threads=0"], "worker: threads must be a whole number, 1 or more, got 0."),
+        (["--grace=-1"], "worker: grace must be a finite number of seconds, 0 or more"),
+        (["--processes=0"], "worker: processes must be a whole number, 1 or more"),
+        (["--processes=2", "--threads=0"], "worker: threads must be a whole number"),
+    ],
+)
+@pytest.mark.usefixtures("app")
+def test_a_wrong_option_is_an_error_before_anything_is_started(
+    options, message, capsys
+):
+    assert main(["worker", "queue_app:queue", *options]) == 2
     assert capsys.readouterr().err.startswith(message)
 
 
