@@ -19,6 +19,7 @@ LINES = """
     cli.main
     cli.demo  cli.demo_queue  cli.inspect  cli.migrate  cli.queues
     cli.describe  cli.processes  cli.targets
+    cli.reports
     queue
     operations
     stores  wire

@@ -348,6 +348,62 @@ def test_a_block_that_lies_fails(code, namespace):
         run_python(ROOT / "README.md", Block("python", code, 0, ""), namespace)
 
 
+@every_text
+def test_a_checkout_is_installed_as_the_readme_does(page):
+    commands = re.findall(r"pip install .*", page.read_text("utf-8"))
+    others = [command for command in commands if re.match(r'pip install "?\.', command)]
+    assert others == [], 'write: pip install -e ".[queue]"'
+
+
+# -- modules that workers import --------------------------------------------------
+
+ENQUEUING = {"enqueue", "enqueue_many", "schedule", "drain", "worker"}
+
+
+def run_by_import(nodes):
+    """Yield what an import of a module runs, without the bodies of functions."""
+    for node in nodes:
+        yield node
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            yield from run_by_import(ast.iter_child_nodes(node))
+
+
+def is_task(node):
+    return isinstance(node, ast.ClassDef) and "work" in {
+        statement.name for statement in node.body if hasattr(statement, "name")
+    }
+
+
+def calls_of_a_queue(code):
+    """The calls that use a queue when a block with tasks is imported as a module."""
+    body = ast.parse(code).body
+    if not any(map(is_task, body)):
+        return []
+    called = [node.func for node in run_by_import(body) if isinstance(node, ast.Call)]
+    names = [call.attr for call in called if isinstance(call, ast.Attribute)]
+    return [name for name in names if name in ENQUEUING]
+
+
+@every_page
+def test_a_module_that_a_worker_imports_only_declares(page):
+    text = page.read_text("utf-8")
+    if "cmdx.queue" not in text:
+        return
+    blocks = [block for block in blocks_of(text) if block.kind == "python"]
+    calls = {block.line: calls_of_a_queue(block.code) for block in blocks}
+    assert {line: names for line, names in calls.items() if names} == {}
+
+
+def test_a_module_that_enqueues_is_noticed():
+    declared = "class Pay(Task[None]):\n    def work(self): ...\n"
+    inside = "def pay():\n    queue.enqueue(Pay())\n"
+
+    assert calls_of_a_queue(declared + "queue.enqueue(Pay())") == ["enqueue"]
+    assert calls_of_a_queue(declared + "with queue.worker(): ...") == ["worker"]
+    assert calls_of_a_queue(declared + inside) == []
+    assert calls_of_a_queue("queue.enqueue(Pay())") == []
+
+
 # -- what type checkers say -------------------------------------------------------
 
 LEARNT_FROM = [ROOT / "README.md", *sorted((ROOT / "docs" / "tutorial").glob("*.md"))]

@@ -15,16 +15,16 @@ import signal
 import subprocess
 import sys
 from contextlib import contextmanager, suppress
-from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
 from cmdx import clock
+from cmdx.cli.reports import Screen, repeat, show_progress, state_text
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
-    from cmdx.queue import Worker
+    from cmdx.queue import Queue, Worker
 
 PIPE = "CMDX_WORKER_PIPE"
 """The environment variable with the descriptor that a process beats on."""
@@ -68,13 +68,25 @@ class WorkerProcess:
             return monotonic() > self.started_at + RESTART_PAUSE
         return monotonic() > self.heard_at + PATIENCE
 
-    def end(self) -> None:
-        """Kill it if it is still there, and forget it."""
-        if self.process.poll() is None:
-            sys.stderr.write(f"process {self.process.pid} hangs, and is replaced\n")
+    def end(self) -> str:
+        """Kill it if it is still there, and forget it; return what became of it."""
+        is_hung = self.process.poll() is None
+        if is_hung:
             self.process.kill()
-        self.process.wait()
+        code = self.process.wait()
         os.close(self.reader)
+        if is_hung:
+            return f"was not heard of for {PATIENCE:g} s, and was killed"
+        return exit_text(code)
+
+
+def exit_text(code: int) -> str:
+    """Return how a process has ended by itself."""
+    if code >= 0:
+        return f"has ended with code {code}"
+    with suppress(ValueError):  # a signal that Python has no name for
+        return f"was killed by {signal.Signals(-code).name}"
+    return f"was killed by signal {-code}"
 
 
 def command_of(asked: argparse.Namespace) -> list[str]:
@@ -84,7 +96,7 @@ def command_of(asked: argparse.Namespace) -> list[str]:
     return [sys.executable, "-m", "cmdx", "worker", asked.queue, *given]
 
 
-def run_processes(asked: argparse.Namespace) -> int:
+def run_processes(queue: Queue, asked: argparse.Namespace) -> int:
     """Run processes until SIGTERM or Ctrl-C; replace those that end or hang."""
     signals: list[int] = []
 
@@ -93,20 +105,37 @@ def run_processes(asked: argparse.Namespace) -> int:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, note)
+    screen = Screen()
     workers = [WorkerProcess(asked) for _ in range(asked.processes)]
-    passed = 0
-    while not passed:
+    with show_progress(
+        screen, lambda: f"{len(workers)} processes; {state_text(queue)}"
+    ):
+        run_until_signal(workers, signals, asked, screen)
+        passed = 0
+        while any(worker.process.poll() is None for worker in workers):
+            passed = pass_signals(workers, signals, passed)
+            clock.Clock().sleep(0.05)
+    return 0
+
+
+def run_until_signal(
+    workers: list[WorkerProcess],
+    signals: list[int],
+    asked: argparse.Namespace,
+    screen: Screen,
+) -> None:
+    """Replace processes that end or hang, until a signal has come."""
+    while not signals:
         clock.Clock().sleep(0.1)
         for place, worker in enumerate(workers):
             worker.listen()
             if worker.must_be_replaced and not signals:
-                worker.end()
+                became = worker.end()
                 workers[place] = WorkerProcess(asked)
-        passed = pass_signals(workers, signals, passed)
-    while any(worker.process.poll() is None for worker in workers):
-        clock.Clock().sleep(0.05)
-        passed = pass_signals(workers, signals, passed)
-    return 0
+                screen.write(
+                    f"process {worker.process.pid} {became}; process "
+                    f"{workers[place].process.pid} replaces it."
+                )
 
 
 def pass_signals(workers: list[WorkerProcess], signals: list[int], passed: int) -> int:
@@ -121,59 +150,25 @@ def pass_signals(workers: list[WorkerProcess], signals: list[int], passed: int) 
 # -- in each process ----------------------------------------------------------------
 
 
+def is_one_of_several() -> bool:
+    """Tell whether another process has started this one."""
+    return PIPE in os.environ
+
+
 @contextmanager
 def beats(worker: Worker) -> Iterator[None]:
     """Tell the process that has started this one that the worker is alive."""
-    descriptor = os.environ.get(PIPE)
-    if descriptor is None:
+    if not is_one_of_several():
         yield
         return
+    descriptor = int(os.environ[PIPE])
+    rounds = -1
 
     def beat() -> None:
-        with suppress(OSError):  # the other process has gone
-            os.write(int(descriptor), b".")
+        nonlocal rounds
+        if worker.rounds != rounds:  # or its clerk hangs
+            rounds = worker.rounds
+            os.write(descriptor, b".")
 
-    with repeated(beat, BEAT_EVERY, worker):
+    with repeat(beat, BEAT_EVERY):
         yield
-
-
-@contextmanager
-def shown_progress(worker: Worker) -> Iterator[None]:
-    """Show on a terminal what the worker does."""
-    if not sys.stderr.isatty():
-        yield
-        return
-
-    def show() -> None:
-        counts = {
-            state: count for state, count in worker.queue.counts().items() if count
-        }
-        shown = ", ".join(f"{count} {state}" for state, count in counts.items())
-        sys.stderr.write(f"\r\x1b[K{worker.legs} legs run; {shown or 'no jobs'}")
-        sys.stderr.flush()
-
-    with repeated(show, BEAT_EVERY, worker):
-        yield
-    sys.stderr.write("\n")
-
-
-@contextmanager
-def repeated(action: Any, seconds: float, worker: Worker) -> Iterator[None]:
-    """Call *action* every so many seconds, as long as the clerk does rounds."""
-    is_over = Event()
-
-    def repeat() -> None:
-        rounds = -1
-        while not is_over.wait(seconds):
-            if worker.rounds != rounds:
-                rounds = worker.rounds
-                with suppress(Exception):  # it is only to be seen
-                    action()
-
-    thread = Thread(target=repeat, name="cmdx queue: beat", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        is_over.set()
-        thread.join()

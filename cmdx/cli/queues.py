@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from types import ModuleType
 
+    from cmdx.cli.reports import ReportingWorker
     from cmdx.queue import Job, Queue
 
 EXAMPLE = "queue"
@@ -80,8 +81,11 @@ def add_queue(parser: argparse.ArgumentParser) -> None:
 
 def add_filters(parser: argparse.ArgumentParser) -> None:
     """Add the filters of ``Queue.find``."""
-    for name in ("state", "task", "key", "error"):
-        parser.add_argument(f"--{name}")
+    states = "ready, held, running, done, dead or cancelled"
+    parser.add_argument("--state", help=states)
+    parser.add_argument("--task", help="such as app:ChargeCard, or only ChargeCard")
+    parser.add_argument("--key", help="the key they were enqueued with")
+    parser.add_argument("--error", help="what ended them, such as KeyError")
 
 
 def add_inputs(parser: argparse.ArgumentParser) -> None:
@@ -97,10 +101,13 @@ def import_queue(target: str) -> Queue:
     if not name:
         message = f"{target!r} names no module. Write it as module:{EXAMPLE}."
         raise NotFound(message)
-    module = load_module(name, EXAMPLE)
-    listing = queue_listing(module)
+    module = load_module(name, EXAMPLE) if path else load_by_module(name)
+    names = queue_names(module)
+    listing = queue_listing(names)
     if not path:
-        message = f"{name} is a module with {listing}. Write {name}: and its name."
+        written = " or ".join(f"{name}:{queue}" for queue in names)
+        cure = f"Write {written}." if names else "Name the one that has the queue."
+        message = f"{name} is a module with {listing}. {cure}"
         raise NotFound(message)
     value = load_attribute(module, path, listing)
     if not isinstance(value, Queue):
@@ -113,11 +120,27 @@ def import_queue(target: str) -> Queue:
     return value
 
 
-def queue_listing(module: ModuleType) -> str:
-    """Return which queues a module has, in words."""
+def load_by_module(name: str) -> ModuleType:
+    """Import a module; if there is none, a dot may have been written for the colon."""
+    try:
+        return load_module(name, EXAMPLE)
+    except NotFound:
+        parent, _, last = name.rpartition(".")
+        if not parent or last not in queue_names(load_module(parent, EXAMPLE)):
+            raise
+    message = f"there is no module {name!r}. Did you mean {parent}:{last}?"
+    raise NotFound(message)
+
+
+def queue_names(module: ModuleType) -> list[str]:
+    """Return what the queues of a module are called."""
     from cmdx.queue import Queue
 
-    names = [name for name, value in vars(module).items() if isinstance(value, Queue)]
+    return [name for name, value in vars(module).items() if isinstance(value, Queue)]
+
+
+def queue_listing(names: Sequence[str]) -> str:
+    """Return which queues a module has, in words."""
     if not names:
         return "no queues"
     return f"the queue{'s' if len(names) > 1 else ''} {', '.join(names)}"
@@ -139,28 +162,40 @@ def run_with_queue(target: str, action: Callable[[Queue], int]) -> int:
 
 def run_worker(asked: argparse.Namespace) -> int:
     """Run a worker, or several in processes of their own."""
-    if asked.processes > 1:
-        from cmdx.cli.processes import run_processes
-
-        return run_with_queue(asked.queue, lambda _: run_processes(asked))
-    return run_with_queue(asked.queue, lambda queue: work_on(queue, asked))
+    return run_with_queue(asked.queue, lambda queue: start_worker(queue, asked))
 
 
-def work_on(queue: Queue, asked: argparse.Namespace) -> int:
-    """Run one worker until it is stopped."""
-    from cmdx.cli.processes import beats, shown_progress
+def start_worker(queue: Queue, asked: argparse.Namespace) -> int:
+    """Check the options, then run one worker, or several."""
+    from cmdx.cli import processes, reports
+    from cmdx.declare.checks import check_count
 
-    worker = queue.worker(
+    worker = reports.ReportingWorker(
+        queue,
         asked.threads,
         coroutines=asked.coroutines,
         batch=asked.batch,
         grace=asked.grace,
     )
-    sys.stderr.write(f"{worker} has started; Ctrl-C stops it.\n")
-    with beats(worker), shown_progress(worker):
+    if check_count("worker", "processes", asked.processes) > 1:
+        return processes.run_processes(queue, asked)
+    return work(worker, asked.queue)
+
+
+def work(worker: ReportingWorker, target: str) -> int:
+    """Run one worker until it is stopped."""
+    from cmdx.cli import reports
+    from cmdx.cli.processes import beats, is_one_of_several
+
+    screen = worker.screen = reports.Screen(is_shared=is_one_of_several())
+    screen.write(f"{worker} has started; Ctrl-C stops it.")
+    with (
+        beats(worker),
+        reports.show_progress(screen, lambda: reports.worker_text(worker)),
+        reports.report_deaths(screen, worker.queue, target),
+    ):
         worker.run()
-    noun = "leg" if worker.legs == 1 else "legs"
-    sys.stderr.write(f"{worker} has stopped after {worker.legs} {noun}.\n")
+    screen.write(f"{worker} {reports.end_text(worker.legs, worker.running)}")
     return 0
 
 
@@ -191,7 +226,26 @@ def print_list(queue: Queue, asked: argparse.Namespace) -> int:
         sys.stdout.write(f"{line_of(job, with_inputs=asked.inputs)}\n")
     if not jobs:
         sys.stdout.write("no jobs\n")
+        write_known_tasks(queue, asked.task)
     return 0
+
+
+def write_known_tasks(queue: Queue, task: str | None) -> None:
+    """Print of which tasks there are jobs, if there is none of the one asked for."""
+    from cmdx.exceptions import did_you_mean
+    from cmdx.queue.filters import full_name, tasks_of
+
+    if task is None:
+        return
+    known = queue.store.transact(lambda statements: tasks_of(statements, queue.name))
+    name = f"the queue {queue.name!r}"
+    if not known:
+        sys.stderr.write(f"{name} has no jobs.\n")
+    elif full_name(queue.name, task, known) not in known:
+        sys.stderr.write(
+            f"{name} has no job of a task {task!r}{did_you_mean(task, known)} "
+            f"It has jobs of {', '.join(known)}.\n"
+        )
 
 
 def line_of(job: Job[Any], *, with_inputs: bool) -> str:
@@ -222,7 +276,11 @@ def print_job(queue: Queue, asked: argparse.Namespace) -> int:
     """Print all that is known of a job."""
     job = queue.get(asked.id)
     if job is None:
-        sys.stderr.write(f"there is no job {asked.id!r} in the queue {queue.name!r}.\n")
+        sys.stderr.write(
+            f"there is no job {asked.id!r} in the queue {queue.name!r}. It was "
+            "removed, or never there: "
+            f"`python -m cmdx jobs {asked.queue} list` lists those that are.\n"
+        )
         return 1
     facts = {
         "id": job.id,
@@ -266,6 +324,7 @@ def moment_text(seconds: float | None) -> str:
 
 
 def change_jobs(
+    queue: Queue,
     asked: argparse.Namespace,
     one: Callable[[str], object],
     many: Callable[..., int],
@@ -281,17 +340,19 @@ def change_jobs(
         sys.stderr.write(message)
         return 2
     sys.stdout.write(f"{count} {'job' if count == 1 else 'jobs'}\n")
+    if not count:
+        write_known_tasks(queue, asked.task)
     return 0
 
 
 def replay_jobs(queue: Queue, asked: argparse.Namespace) -> int:
     """Let jobs run again."""
-    return change_jobs(asked, queue.replay, queue.replay_all)
+    return change_jobs(queue, asked, queue.replay, queue.replay_all)
 
 
 def cancel_jobs(queue: Queue, asked: argparse.Namespace) -> int:
     """Cancel jobs."""
-    return change_jobs(asked, queue.cancel, queue.cancel_all)
+    return change_jobs(queue, asked, queue.cancel, queue.cancel_all)
 
 
 def pause_queue(queue: Queue, _: argparse.Namespace) -> int:

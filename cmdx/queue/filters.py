@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypedDict
 
 import attrs
 
-from cmdx.declare.checks import check_names
+from cmdx import Task
+from cmdx.declare.checks import check_kinds, check_names
 from cmdx.exceptions import DefinitionError
 from cmdx.queue.records import SELECT
 from cmdx.queue.table import ARRIVING, JobState
@@ -16,10 +18,10 @@ from cmdx.wire import dump_invocation
 from cmdx.wire.names import name_and_module
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Sequence
 
-    from cmdx import Task
     from cmdx.queue.table import JobRecord
+    from cmdx.stores import Statements
 
 
 class JobFilters(TypedDict, total=False):
@@ -28,7 +30,7 @@ class JobFilters(TypedDict, total=False):
     state: JobState | str | None
     """Where they stand."""
     task: type[Task[Any]] | str | None
-    """The class, or its name."""
+    """The class, its name, or the end of its name."""
     inputs: Mapping[str, Any] | None
     """Some of their inputs; only together with *task*."""
     key: str | None
@@ -41,6 +43,50 @@ class JobFilters(TypedDict, total=False):
 
 
 FILTERS = tuple(JobFilters.__annotations__)
+
+HAS_TASK = "select 1 from cmdx_job where queue = :queue and task = :task limit 1"
+TASKS = "select distinct task from cmdx_job where queue = :queue order by task"
+
+
+def with_dead(filters: JobFilters) -> JobFilters:
+    """Return filters for dead jobs, unless another state is asked for."""
+    return {**filters, "state": filters.get("state") or JobState.DEAD}
+
+
+# -- names of tasks -----------------------------------------------------------------
+
+
+def naming_task(queue: str, text: str) -> Callable[[Statements], str]:
+    """Return the unit that finds the full name of the task that *text* means."""
+
+    def find(statements: Statements) -> str:
+        if statements.execute(HAS_TASK, queue=queue, task=text):
+            return text
+        return full_name(queue, text, tasks_of(statements, queue))
+
+    return find
+
+
+def tasks_of(statements: Statements, queue: str) -> list[str]:
+    """Return the names of the tasks that a queue has jobs of."""
+    return [name for (name,) in statements.execute(TASKS, queue=queue)]
+
+
+def full_name(queue: str, text: str, names: Sequence[str]) -> str:
+    """Return the one of *names* that ends with *text*; *text* if none does."""
+    ends = (f":{text}", f".{text}")
+    found = sorted(name for name in names if name.endswith(ends))
+    if len(found) > 1:
+        listed = f"{', '.join(found[:-1])} or {found[-1]}"
+        message = (
+            f"find: in the queue {queue!r}, {text!r} may be {listed}. "
+            "Give more of the name."
+        )
+        raise DefinitionError(message)
+    return found[0] if found else text
+
+
+# -- conditions ---------------------------------------------------------------------
 
 
 @attrs.frozen
@@ -76,6 +122,7 @@ def filter_of(queue: str, filters: Mapping[str, Any]) -> Filter:
     """Return what selects the jobs of a queue."""
     check_names("find", filters, FILTERS)
     given = {name: value for name, value in filters.items() if value is not None}
+    check_kinds("find", given, KINDS)
     if "inputs" in given and "task" not in given:
         message = "find: inputs= can be looked for only together with task=."
         raise DefinitionError(message)
@@ -83,6 +130,31 @@ def filter_of(queue: str, filters: Mapping[str, Any]) -> Filter:
     conditions = ["queue = :queue", *conditions_of(given, values)]
     inputs = encoded_inputs(given.get("task"), given.get("inputs") or {})
     return Filter(" and ".join(conditions), values, inputs)
+
+
+def is_task(value: object) -> bool:
+    """Tell whether *value* is a task, or may be the name of one."""
+    return isinstance(value, str) or (
+        isinstance(value, type) and issubclass(value, Task)
+    )
+
+
+def is_error(value: object) -> bool:
+    """Tell whether *value* is a class of errors, or may be the name of one."""
+    return isinstance(value, str) or (
+        isinstance(value, type) and issubclass(value, BaseException)
+    )
+
+
+KINDS = {
+    "task": (is_task, "the class of a task, or its name"),
+    "inputs": (
+        lambda value: isinstance(value, Mapping),
+        "a mapping of names to values",
+    ),
+    "key": (lambda value: isinstance(value, str), "a text"),
+    "error": (is_error, "the class of an error, or its name"),
+}
 
 
 def conditions_of(given: Mapping[str, Any], values: dict[str, Any]) -> Iterator[str]:
@@ -125,8 +197,8 @@ def seconds_of(name: str, moment: object) -> float:
     if isinstance(moment, int | float) and not isinstance(moment, bool):
         return float(moment)
     message = (
-        f"find: {name} must be a datetime with a time zone, or seconds since 1970, "
-        f"got {moment!r}."
+        f"{name} must be a datetime with a time zone, such as "
+        f"datetime(2030, 1, 31, tzinfo=UTC), or seconds since 1970, got {moment!r}."
     )
     raise DefinitionError(message)
 

@@ -11,6 +11,8 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from cmdx import clock
+from cmdx.declare.checks import is_real
+from cmdx.exceptions import DefinitionError
 from cmdx.pickling import stand_in_task
 from cmdx.queue import table
 from cmdx.queue.errors import (
@@ -22,6 +24,7 @@ from cmdx.queue.errors import (
 )
 from cmdx.queue.policy import job_policy, options_from
 from cmdx.queue.records import peek_job
+from cmdx.queue.waiting import why_not_ended
 from cmdx.run.continuation import attempt_from
 from cmdx.run.lifecycle import end_without_run
 from cmdx.wire import WireError, load_invocation, load_result
@@ -191,7 +194,7 @@ class Job(Generic[V]):
 
         Args:
             timeout: The longest time to wait, in seconds; ``TimeoutError`` is raised
-                then. Without limit by default.
+                then, and says what the job waits for. Without limit by default.
         """
         store, end = self._queue.store, end_of(timeout)
         while True:
@@ -199,7 +202,10 @@ class Job(Generic[V]):
             self.refresh()
             if self.result is not None:
                 return self.result
-            store.wait(self._seconds_until(end), seen)
+            seconds = end - clock.Clock.monotonic()
+            if seconds <= 0:
+                raise TimeoutError(why_not_ended(store, self._record))
+            store.wait(min(seconds, LONGEST_WAIT), seen)
 
     def __await__(self) -> Generator[Any, None, Result[V]]:
         """Wait until it has ended, without blocking the event loop."""
@@ -213,13 +219,6 @@ class Job(Generic[V]):
             if self.result is not None:
                 return self.result
             await store.await_commit(LONGEST_WAIT, seen)
-
-    def _seconds_until(self, end: float) -> float:
-        seconds = end - clock.Clock.monotonic()
-        if seconds <= 0:
-            message = f"the job {self.id!r} has not ended yet: it is {self.state}."
-            raise TimeoutError(message)
-        return min(seconds, LONGEST_WAIT)
 
     def _reading_unit(self) -> Callable[[Statements], JobRecord | None]:
         id_ = self._record.id
@@ -240,6 +239,9 @@ class Job(Generic[V]):
 
 def end_of(timeout: float | None) -> float:
     """Return the moment of the real clock when *timeout* is over."""
+    if timeout is not None and not is_real(timeout):
+        message = f"wait: timeout must be a number of seconds, got {timeout!r}."
+        raise DefinitionError(message)
     return clock.Clock.monotonic() + (clock.FOREVER if timeout is None else timeout)
 
 

@@ -14,14 +14,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from cmdx.declare.checks import check_names, check_seconds
-from cmdx.exceptions import DefinitionError
+from cmdx.declare.checks import check_count, check_names, check_seconds
 from cmdx.queue import actions, schedules
+from cmdx.queue.checks import (
+    SCHEDULE_WORDS,
+    check_many,
+    check_schedule_id,
+    require_filter,
+)
 from cmdx.queue.enqueue import EnqueueManyKeywords, check_text, has_identity, new_row
+from cmdx.queue.filters import naming_task, with_dead
 from cmdx.queue.outbox import outbox_of, write_in_outbox
 from cmdx.queue.policy import check_retry
 from cmdx.queue.schedules import ScheduleKeywords
-from cmdx.queue.table import JobState
 from cmdx.run.lifecycle import drive
 from cmdx.stores import connect
 
@@ -37,6 +42,7 @@ if TYPE_CHECKING:
     from cmdx.queue.filters import JobFilters
     from cmdx.queue.jobs import Job
     from cmdx.queue.schedules import Schedule
+    from cmdx.queue.table import JobState
     from cmdx.queue.worker import Worker
     from cmdx.stores import Store
 
@@ -133,9 +139,7 @@ class Queue:
         """
         Do what ``enqueue`` does, without blocking the event loop.
 
-        Args:
-            invocation: As for ``enqueue``.
-            options: As for ``enqueue``; *within* may be an asynchronous connection.
+        *within* may be an asynchronous connection.
         """
         row = self._new_row(invocation, **options)
         within, may_be_there = options.get("within"), has_identity(options)
@@ -155,28 +159,23 @@ class Queue:
 
         Args:
             invocations: The tasks with their inputs.
-            after: As for ``enqueue``.
-            at: As for ``enqueue``.
-            priority: As for ``enqueue``.
-            retry: As for ``enqueue``.
+            options: *after*, *at*, *priority* and *retry*, as for ``enqueue``.
         """
-        check_names("enqueue_many", options, EnqueueManyKeywords.__annotations__)
-        rows = [self._new_row(invocation, **options) for invocation in invocations]
+        rows = self._new_rows(invocations, options)
         return self._do(actions.enqueuing_many(self, rows))
 
     async def aenqueue_many(
         self, invocations: Iterable[Task[V]], **options: Unpack[EnqueueManyKeywords]
     ) -> list[Job[V]]:
-        """
-        Do what ``enqueue_many`` does, without blocking the event loop.
-
-        Args:
-            invocations: As for ``enqueue_many``.
-            options: As for ``enqueue_many``.
-        """
-        check_names("enqueue_many", options, EnqueueManyKeywords.__annotations__)
-        rows = [self._new_row(invocation, **options) for invocation in invocations]
+        """Do what ``enqueue_many`` does, without blocking the event loop."""
+        rows = self._new_rows(invocations, options)
         return await self._ado(actions.enqueuing_many(self, rows))
+
+    def _new_rows(
+        self, invocations: Iterable[Task[Any]], options: EnqueueManyKeywords
+    ) -> list[Row]:
+        check_names("enqueue_many", options, EnqueueManyKeywords.__annotations__)
+        return [self._new_row(task, **options) for task in check_many(invocations)]
 
     def _new_row(self, invocation: Task[Any], **options: Any) -> Row:
         return new_row(self, invocation, options, self.store.now())
@@ -200,7 +199,8 @@ class Queue:
         Args:
             limit: How many at the most.
             state: A ``JobState``, or its name.
-            task: The class, or its name.
+            task: The class, its name, or the end of its name after a colon or a dot,
+                such as ``"ChargeCard"``.
             inputs: Some of the inputs; only together with *task*.
             key: The key.
             error: The class of the error that ended them, or its name.
@@ -208,13 +208,30 @@ class Queue:
                 or seconds since 1970.
             until: Those enqueued before this time.
         """
-        return self._do(actions.finding(self, limit, filters))
+        check_count("find", "limit", limit, least=0)
+        return self._do(actions.finding(self, limit, self._with_full_name(filters)))
 
     async def afind(
         self, *, limit: int = 100, **filters: Unpack[JobFilters]
     ) -> list[Job[Any]]:
         """Do what ``find`` does, without blocking the event loop."""
+        check_count("find", "limit", limit, least=0)
+        filters = await self._awith_full_name(filters)
         return await self._ado(actions.finding(self, limit, filters))
+
+    def _with_full_name(self, filters: JobFilters) -> JobFilters:
+        task = filters.get("task")
+        if not isinstance(task, str):
+            return filters
+        unit = naming_task(self.name, task)
+        return {**filters, "task": self.store.transact(unit, read_only=True)}
+
+    async def _awith_full_name(self, filters: JobFilters) -> JobFilters:
+        task = filters.get("task")
+        if not isinstance(task, str):
+            return filters
+        unit = naming_task(self.name, task)
+        return {**filters, "task": await self.store.atransact(unit, read_only=True)}
 
     def counts(self) -> dict[JobState, int]:
         """Return how many jobs there are in each state."""
@@ -246,24 +263,18 @@ class Queue:
         """
         Cancel all jobs that match, and return how many.
 
-        Args:
-            everything: Whether to cancel all jobs, without a filter.
-            state: The filters are those of ``find``.
-            task: As for ``find``.
-            inputs: As for ``find``.
-            key: As for ``find``.
-            error: As for ``find``.
-            since: As for ``find``.
-            until: As for ``find``.
+        They are chosen by *state*, *task*, *inputs*, *key*, *error*, *since* and
+        *until*, as for ``find``, or *everything* is cancelled.
         """
         require_filter("cancel_all", filters, everything=everything)
-        return self._do(actions.cancelling(self, filters))
+        return self._do(actions.cancelling(self, self._with_full_name(filters)))
 
     async def acancel_all(
         self, *, everything: bool = False, **filters: Unpack[JobFilters]
     ) -> int:
         """Do what ``cancel_all`` does, without blocking the event loop."""
         require_filter("cancel_all", filters, everything=everything)
+        filters = await self._awith_full_name(filters)
         return await self._ado(actions.cancelling(self, filters))
 
     def replay(self, id: str) -> Job[Any]:  # noqa: A002 -- as users write it
@@ -288,27 +299,21 @@ class Queue:
         """
         Let all dead jobs that match run again, and return how many.
 
-        Args:
-            everything: Whether to replay all dead jobs, without a filter.
-            state: The filters are those of ``find``; dead jobs by default.
-            task: As for ``find``.
-            inputs: As for ``find``.
-            key: As for ``find``.
-            error: As for ``find``.
-            since: As for ``find``.
-            until: As for ``find``.
+        They are chosen by *task*, *inputs*, *key*, *error*, *since* and *until*, as for
+        ``find``, or *everything* that is dead is replayed. With *state* they are those
+        in another state.
         """
         require_filter("replay_all", filters, everything=everything)
-        return count_replayed(self._do(actions.replaying(self, with_dead(filters))))
+        dead = with_dead(self._with_full_name(filters))
+        return count_replayed(self._do(actions.replaying(self, dead)))
 
     async def areplay_all(
         self, *, everything: bool = False, **filters: Unpack[JobFilters]
     ) -> int:
         """Do what ``replay_all`` does, without blocking the event loop."""
         require_filter("replay_all", filters, everything=everything)
-        return count_replayed(
-            await self._ado(actions.replaying(self, with_dead(filters)))
-        )
+        dead = with_dead(await self._awith_full_name(filters))
+        return count_replayed(await self._ado(actions.replaying(self, dead)))
 
     def prune(self, state: JobState | str, until: datetime | float) -> int:
         """
@@ -375,13 +380,7 @@ class Queue:
     async def aschedule(
         self, invocation: Task[Any], /, **options: Unpack[ScheduleKeywords]
     ) -> Schedule:
-        """
-        Do what ``schedule`` does, without blocking the event loop.
-
-        Args:
-            invocation: As for ``schedule``.
-            options: As for ``schedule``.
-        """
+        """Do what ``schedule`` does, without blocking the event loop."""
         return await self._ado(self._scheduling(invocation, options))
 
     def schedules(self) -> list[Schedule]:
@@ -394,16 +393,18 @@ class Queue:
 
     def unschedule(self, id: str) -> bool:  # noqa: A002 -- as users write it
         """Remove a schedule; return False if there is none. Its jobs stay."""
-        return self._do(actions.unscheduling(self, id))
+        return self._do(actions.unscheduling(self, check_schedule_id(id)))
 
     async def aunschedule(self, id: str) -> bool:  # noqa: A002 -- as users write it
         """Do what ``unschedule`` does, without blocking the event loop."""
-        return await self._ado(actions.unscheduling(self, id))
+        return await self._ado(actions.unscheduling(self, check_schedule_id(id)))
 
     def _scheduling(
         self, invocation: Task[Any], options: ScheduleKeywords
     ) -> Action[Any, Schedule]:
-        check_names("schedule", options, ScheduleKeywords.__annotations__)
+        check_names(
+            "schedule", options, ScheduleKeywords.__annotations__, SCHEDULE_WORDS
+        )
         given = {name: value for name, value in options.items() if value is not None}
         row = self._new_row(invocation, retry=given.pop("retry", None))
         record = schedules.new_record(row, **given)  # type: ignore[arg-type]
@@ -447,12 +448,7 @@ class Queue:
         return drive(drain(self, ahead, awaits=False))
 
     async def adrain(self, ahead: float = 0.0) -> int:
-        """
-        Do what ``drain`` does, and await what has to be awaited.
-
-        Args:
-            ahead: As for ``drain``.
-        """
+        """Do what ``drain`` does, and await what has to be awaited."""
         from cmdx.queue.drain import drain
 
         return await drain(self, ahead, awaits=True)
@@ -466,19 +462,6 @@ class Queue:
     async def _ado(self, action: Action[Any, R]) -> R:
         value = await self.store.atransact(action.unit, read_only=action.read_only)
         return action.finish(value)
-
-
-def require_filter(where: str, filters: JobFilters, *, everything: bool) -> None:
-    """Refuse to change all jobs by mistake."""
-    is_filtered = any(value is not None for value in filters.values())
-    if not is_filtered and not everything:
-        message = f"{where} needs a filter, or everything=True."
-        raise DefinitionError(message)
-
-
-def with_dead(filters: JobFilters) -> JobFilters:
-    """Return filters for dead jobs, unless another state is asked for."""
-    return {**filters, "state": filters.get("state") or JobState.DEAD}
 
 
 def count_replayed(replayed: Replayed) -> int:

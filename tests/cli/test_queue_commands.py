@@ -43,6 +43,11 @@ class Raise(Task[None], name="cli.raise"):
         raise ValueError("no such order")
 
 
+class Wordy(Task[None], name="cli.wordy"):
+    def work(self):
+        self.fail("two\\nlines \\x1b[2J" + "x" * 300)
+
+
 class Sleep(Task[None], name="cli.sleep"):
     def work(self):
         print("sleeping", flush=True)
@@ -63,11 +68,32 @@ def app(tmp_path, monkeypatch):
     del sys.modules["queue_app"]
 
 
-def start(*arguments):
-    command = [sys.executable, "-m", "cmdx", *arguments]
-    return subprocess.Popen(  # noqa: S603 -- our own command
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+def start(*arguments, stderr=subprocess.PIPE):
+    return start_python("-m", "cmdx", *arguments, stderr=stderr)
+
+
+def start_python(*arguments, stderr=subprocess.PIPE):
+    command = [sys.executable, *arguments]
+    process = subprocess.Popen(  # noqa: S603 -- our own command
+        command, stdout=subprocess.PIPE, stderr=stderr, text=True
     )
+    started.append(process)
+    return process
+
+
+started = []
+
+
+@pytest.fixture(autouse=True)
+def end_processes():
+    """End what a test that failed has left."""
+    yield
+    while started:
+        process = started.pop()
+        if process.poll() is None:
+            process.terminate()
+            process.terminate()  # its jobs need not end
+            process.communicate(timeout=60)
 
 
 def wait_until(is_true):
@@ -94,27 +120,73 @@ def test_a_worker_runs_jobs_until_it_is_stopped(app, options):
     assert "has stopped after" in errors
 
 
+def children_of(process):
+    """Return the ids of the processes that a process has started."""
+    path = f"/proc/{process.pid}/task/{process.pid}/children"
+    if not os.path.exists(path):  # noqa: PTH110 -- of this system
+        process.kill()
+        pytest.skip("there is no /proc here")
+    with open(path, encoding="ascii") as listed:  # noqa: PTH123
+        return set(listed.read().split())
+
+
 def test_a_process_that_dies_is_replaced(app):
     worker = start("worker", "queue_app:queue", "--processes=2")
     assert app.queue.enqueue(app.Add(number=1)).wait(60).value == 2
-    path = f"/proc/{worker.pid}/task/{worker.pid}/children"
-    if not os.path.exists(path):  # noqa: PTH110 -- of this system
-        worker.kill()
-        pytest.skip("there is no /proc here")
-
-    def children():
-        with open(path, encoding="ascii") as listed:  # noqa: PTH123
-            return set(listed.read().split())
-
-    before = children()
+    before = children_of(worker)
     for child in before:
         os.kill(int(child), signal.SIGKILL)
-    wait_until(lambda: len(children() - before) == 2)
+    wait_until(lambda: len(children_of(worker) - before) == 2)
 
     assert app.queue.enqueue(app.Add(number=2)).wait(60).value == 3
+    after = children_of(worker)
     worker.send_signal(signal.SIGINT)
-    worker.communicate(timeout=60)
+    _, errors = worker.communicate(timeout=60)
     assert worker.returncode == 0
+    lines = [line for line in errors.splitlines() if "replaces it." in line]
+    told = [line.replace("process ", "").split() for line in lines]
+    assert {pid for pid, *_ in told} == before
+    assert {words[-3] for words in told} == after
+    assert all("was killed by SIGKILL; process" in line for line in lines)
+
+
+def test_a_process_that_hangs_is_replaced(app):
+    program = (
+        "from cmdx.cli import main, processes; processes.PATIENCE = 5.0; "
+        "main.main(['worker', 'queue_app:queue', '--processes=2'])"
+    )
+    worker = start_python("-c", program)
+    assert app.queue.enqueue(app.Add(number=1)).wait(60).value == 2
+    hung = min(children_of(worker))
+    os.kill(int(hung), signal.SIGSTOP)
+    wait_until(lambda: hung not in children_of(worker))
+
+    worker.send_signal(signal.SIGINT)
+    _, errors = worker.communicate(timeout=60)
+    assert (
+        f"process {hung} was not heard of for 5 s, and was killed; process " in errors
+    )
+
+
+@pytest.mark.parametrize(
+    ("code", "text"),
+    [
+        (0, "has ended with code 0"),
+        (3, "has ended with code 3"),
+        (-9, "was killed by SIGKILL"),
+        (-99, "was killed by signal 99"),
+    ],
+)
+def test_it_is_told_how_a_process_has_ended(code, text):
+    from cmdx.cli.processes import exit_text
+
+    assert exit_text(code) == text
+
+
+GRACE = (
+    "is stopping: it waits up to 0.1 s for 1 running job; a second signal stops it at "
+    "once."
+)
 
 
 def test_what_runs_when_the_grace_is_over_is_given_back(app):
@@ -122,10 +194,107 @@ def test_what_runs_when_the_grace_is_over_is_given_back(app):
     worker = start("worker", "queue_app:queue", "--grace=0.1")
     assert worker.stdout.readline() == "sleeping\n"
     worker.send_signal(signal.SIGTERM)
-    worker.communicate(timeout=60)
+    _, errors = worker.communicate(timeout=60)
 
     assert job.refresh().state == "ready"
     assert job.crashes == 0
+    told = errors.replace("<Worker of Queue('app.db', 'default'), 1 thread> ", "")
+    assert told.splitlines() == [
+        "has started; Ctrl-C stops it.",
+        GRACE,
+        "has stopped after 0 legs, with 1 running job.",
+    ]
+
+
+def test_a_second_signal_stops_a_worker_at_once(app):
+    app.queue.enqueue(app.Sleep())
+    worker = start("worker", "queue_app:queue", "--grace=59")
+    assert worker.stdout.readline() == "sleeping\n"
+    worker.send_signal(signal.SIGINT)
+    assert worker.stderr.readline().endswith("Ctrl-C stops it.\n")
+    assert "is stopping: it waits up to 59 s" in worker.stderr.readline()
+    worker.send_signal(signal.SIGINT)
+    _, errors = worker.communicate(timeout=50)
+
+    assert "stops at once, with 1 running job." in errors
+
+
+def test_a_worker_that_runs_nothing_stops_without_a_word_about_jobs(app):
+    worker = start("worker", "queue_app:queue")
+    app.queue.enqueue(app.Add(number=1)).wait(60)
+    worker.send_signal(signal.SIGTERM)
+    _, errors = worker.communicate(timeout=60)
+
+    assert "is stopping" not in errors
+    assert "has stopped after 1 leg.\n" in errors
+
+
+def test_a_job_that_dies_is_told_without_its_inputs(app):
+    worker = start("worker", "queue_app:queue")
+    app.queue.enqueue(app.Add(number=1)).wait(60)
+    app.queue.enqueue(app.Fail({"secret": "4111"}), id="of Ada").wait(60)
+    worker.send_signal(signal.SIGTERM)
+    _, errors = worker.communicate(timeout=60)
+
+    (line,) = [line for line in errors.splitlines() if "died" in line]
+    assert line == (
+        "the job of Ada of cli.fail has died: the card was declined; look at it with "
+        "`python -m cmdx jobs queue_app:queue show 'of Ada'`"
+    )
+    assert "4111" not in errors
+
+
+def test_what_is_told_of_a_dead_job_is_one_line_that_can_be_printed(app):
+    from cmdx.cli.reports import death_text
+
+    job = app.queue.enqueue(app.Wordy(), id="wordy")
+    app.queue.drain()
+
+    assert death_text(job.refresh(), "queue_app:queue") == (
+        f"the job wordy of cli.wordy has died: two lines ?[2J{'x' * 186}...; look at "
+        "it with `python -m cmdx jobs queue_app:queue show wordy`"
+    )
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no pty")
+@pytest.mark.parametrize("options", [[], ["--processes=2"]])
+def test_on_a_terminal_lines_do_not_run_into_the_progress(app, options):
+    import pty
+
+    ours, theirs = pty.openpty()
+    worker = start("worker", "queue_app:queue", *options, stderr=theirs)
+    os.close(theirs)
+    app.queue.enqueue(app.Add(number=1)).wait(60)
+    shown = read_until(ours, "1 done")
+    app.queue.enqueue(app.Fail({"secret": "4111"}), id="failed").wait(60)
+    shown += read_until(ours, "1 dead")
+    worker.send_signal(signal.SIGTERM)
+    worker.communicate(timeout=60)
+    shown += read_until(ours, None)
+    os.close(ours)
+
+    begin = "2 processes" if options else "1 leg run"
+    assert f"\r\x1b[K{begin}; 1 done" in shown
+    assert "\r\x1b[Kthe job failed of cli.fail has died" in shown
+    lines = [line.rpartition("\x1b[K")[2] for line in shown.split("\r\n")]
+    *kept, last = lines
+    assert last == ""
+    assert [line for line in kept if not line.startswith(("<Worker", "the job"))] == []
+
+
+def read_until(terminal, text):
+    """Return what a terminal shows, up to a text, or to the end."""
+    shown = ""
+    while text is None or text not in shown:
+        try:
+            piece = os.read(terminal, 4096)
+        except OSError:  # nobody else has it open
+            piece = b""
+        if not piece:
+            assert text is None
+            return shown
+        shown += piece.decode()
+    return shown
 
 
 # -- jobs ---------------------------------------------------------------------------
@@ -177,6 +346,53 @@ def test_inputs_are_printed_if_asked_for(capsys):
     assert "inputs={'secret': '4111'}" in capsys.readouterr().out
 
 
+@pytest.mark.usefixtures("jobs")
+def test_the_end_of_the_name_of_a_task_is_enough(capsys):
+    assert main(["jobs", "queue_app:queue", "list", "--task=fail"]) == 0
+    assert "failed  dead       cli.fail" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("jobs")
+@pytest.mark.parametrize(
+    ("action", "printed"), [("list", "no jobs"), ("replay", "0 jobs")]
+)
+def test_a_task_that_has_no_jobs_is_answered_with_those_that_have(
+    action, printed, capsys
+):
+    assert main(["jobs", "queue_app:queue", action, "--task=cli.fial"]) == 0
+    captured = capsys.readouterr()
+    assert captured.out == f"{printed}\n"
+    assert captured.err == (
+        "the queue 'default' has no job of a task 'cli.fial'; did you mean 'cli.fail'? "
+        "It has jobs of cli.add, cli.fail, cli.raise.\n"
+    )
+
+
+@pytest.mark.usefixtures("jobs")
+def test_a_task_whose_jobs_are_in_another_state_is_no_mistake(capsys):
+    assert main(["jobs", "queue_app:queue", "list", "--task=add", "--state=dead"]) == 0
+    assert capsys.readouterr() == ("no jobs\n", "")
+
+
+@pytest.mark.usefixtures("app")
+def test_a_task_is_looked_for_in_an_empty_queue(capsys):
+    assert main(["jobs", "queue_app:queue", "cancel", "--task=cli.add"]) == 0
+    assert capsys.readouterr() == ("0 jobs\n", "the queue 'default' has no jobs.\n")
+
+
+def test_the_end_of_a_name_that_means_two_tasks_is_an_error(app, capsys):
+    for task in ("shop:Add", "cards:Add"):
+        job = app.queue.enqueue(app.Add(number=1))
+        app.queue.store.transact(
+            lambda rows, job=job, task=task: rows.execute(
+                "update cmdx_job set task = :task where id = :id", task=task, id=job.id
+            )
+        )
+
+    assert main(["jobs", "queue_app:queue", "cancel", "--task=Add"]) == 2
+    assert "'Add' may be cards:Add or shop:Add." in capsys.readouterr().err
+
+
 def test_inputs_that_are_not_json_do_not_end_the_list(app, capsys):
     app.queue.enqueue(app.Add(number=1))
     app.queue.store.transact(
@@ -207,7 +423,10 @@ def test_a_job_is_shown_with_its_attempts_and_its_traceback(capsys):
 @pytest.mark.usefixtures("app")
 def test_a_job_that_is_not_there_is_an_error(capsys):
     assert main(["jobs", "queue_app:queue", "show", "nobody"]) == 1
-    assert "there is no job 'nobody'" in capsys.readouterr().err
+    assert capsys.readouterr().err == (
+        "there is no job 'nobody' in the queue 'default'. It was removed, or never "
+        "there: `python -m cmdx jobs queue_app:queue list` lists those that are.\n"
+    )
 
 
 def test_jobs_are_replayed_by_id_and_by_filter(jobs, capsys):
@@ -249,7 +468,16 @@ def test_a_queue_is_paused_and_resumed(app, capsys):
     [
         ("queue_app:queu", "queue_app has no 'queu'; did you mean 'queue'?"),
         ("queue_app:other", "queue_app:other is not a queue but int."),
-        ("queue_app", "queue_app is a module with the queue queue."),
+        ("queue_app", "queue_app is a module with the queue queue. Write queue_app:qu"),
+        ("json", "json is a module with no queues. Name the one that has the queue."),
+        (
+            "queue_app.queue",
+            "there is no module 'queue_app.queue'. Did you mean queue_",
+        ),
+        (
+            "queue_app.nothing",
+            "there is no module 'queue_app.nothing'. Write module:qu",
+        ),
         ("no_such_app:queue", "there is no module 'no_such_app'."),
         ("queue_app.py:queue", "queue_app.py is a file."),
         (":queue", "':queue' names no module."),
@@ -259,6 +487,23 @@ def test_a_queue_is_paused_and_resumed(app, capsys):
 @pytest.mark.usefixtures("app")
 def test_a_queue_that_cannot_be_found_is_an_error(command, target, message, capsys):
     assert main([command, target]) == 2
+    assert capsys.readouterr().err.startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--threads=0"], "worker: threads must be a whole number, 1 or more, got 0."),
+        (["--grace=-1"], "worker: grace must be a finite number of seconds, 0 or more"),
+        (["--processes=0"], "worker: processes must be a whole number, 1 or more"),
+        (["--processes=2", "--threads=0"], "worker: threads must be a whole number"),
+    ],
+)
+@pytest.mark.usefixtures("app")
+def test_a_wrong_option_is_an_error_before_anything_is_started(
+    options, message, capsys
+):
+    assert main(["worker", "queue_app:queue", *options]) == 2
     assert capsys.readouterr().err.startswith(message)
 
 

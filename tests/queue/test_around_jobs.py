@@ -17,7 +17,7 @@ from workers import Stop, released, wait_until
 from cmdx import CmdxError, DefinitionError, Task
 from cmdx.cli.main import main
 from cmdx.queue import JobConflict, JobGone, JobState, Queue, current_job, queued
-from cmdx.queue import queue as module
+from cmdx.queue.worker import Worker
 
 
 class Note(Task[str], name="around.note"):
@@ -198,15 +198,13 @@ def test_the_command_runs_a_worker_until_a_signal_comes(tmp_path, monkeypatch, c
     )
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    made = []
-    new_worker = module.Queue.worker
+    start_worker = Worker.start
 
-    def worker(self, *arguments, **options):
-        made.append(new_worker(self, *arguments, **options))
-        send_signal_when(lambda: made[0].rounds)
-        return made[0]
+    def start(self):
+        send_signal_when(lambda: self.rounds)
+        start_worker(self)
 
-    monkeypatch.setattr(module.Queue, "worker", worker)
+    monkeypatch.setattr(Worker, "start", start)
 
     assert main(["worker", "around_app:queue"]) == 0
     assert "has stopped after 0 legs" in capsys.readouterr().err

@@ -404,8 +404,11 @@ def test_all_jobs_are_changed_only_if_that_is_said(queue, dead, name, filters, c
 def test_filters_of_many_jobs_are_those_of_find(queue, name):
     with pytest.raises(DefinitionError, match="inputs= can be looked for only"):
         getattr(queue, name)(inputs={"customer": 1})
-    with pytest.raises(DefinitionError, match="no option 'customer'"):
+    with pytest.raises(DefinitionError, match=f"{name} has no option 'customer'"):
         getattr(queue, name)(customer=1)
+    one = name.removesuffix("_all")
+    with pytest.raises(DefinitionError, match=rf"no option 'id'; use `{one}\(id\)`"):
+        getattr(queue, name)(id="mine")
 
 
 @on_each_store

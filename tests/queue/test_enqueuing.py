@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import re
 import sys
 import uuid
 from datetime import UTC, datetime, timedelta, timezone
@@ -495,6 +496,13 @@ def test_many_jobs_are_stored_all_or_none(store, queue):
     assert is_empty(queue)
 
 
+def test_one_invocation_is_not_taken_for_many(queue, call):
+    message = "takes several invocations, such as a list; one is for enqueue"
+    with pytest.raises(TypeError, match=message):
+        call(queue, "enqueue_many", Pay(customer=1))
+    assert is_empty(queue)
+
+
 def test_many_may_be_none(queue):
     assert queue.enqueue_many([]) == []
 
@@ -549,6 +557,12 @@ FOUND = [
     ({"state": JobState.HELD}, ["held"]),
     ({"task": Pay}, ["done", "dead", "ready", "held"]),
     ({"task": "enqueuing.pay"}, ["done", "dead", "ready", "held"]),
+    ({"task": "pay"}, ["done", "dead", "ready", "held"]),
+    ({"task": "pa"}, []),
+    ({"task": "Note"}, ["cancelled"]),
+    ({"task": f"{__name__}:Note"}, ["cancelled"]),
+    ({"task": "note"}, []),
+    ({"task": "pay", "inputs": {"customer": 2}}, ["held"]),
     ({"task": Pay, "inputs": {"customer": 1}}, ["done", "ready"]),
     ({"task": Pay, "inputs": {"customer": "1"}}, ["done", "ready"]),
     ({"task": Pay, "inputs": {"customer": 1, "amount": "2.50"}}, ["done"]),
@@ -609,12 +623,50 @@ def test_a_job_that_has_just_arrived_is_held(queue):
         ({"state": "lost"}, "state is one of ready, held, running, done, dead"),
         ({"since": datetime(2030, 1, 1)}, "since must be a datetime with a time"),  # noqa: DTZ001
         ({"until": "now"}, "until must be a datetime with a time zone"),
+        ({"since": datetime(2030, 1, 1)}, "such as datetime.2030, 1, 31, tzinfo=UTC."),  # noqa: DTZ001
         ({"customer": 1}, "find has no option 'customer'"),
+        ({"key": 7}, "find: key must be a text, got 7"),
+        ({"error": ValueError("no")}, "find: error must be the class of an error, or"),
+        ({"task": Pay, "inputs": [1]}, "find: inputs must be a mapping of names to"),
+        ({"limit": "10"}, "find: limit must be a whole number, 0 or more, got '10'"),
+        ({"limit": -1}, "find: limit must be a whole number, 0 or more, got -1"),
     ],
 )
 def test_a_filter_that_means_nothing_is_refused(queue, filters, message):
     with pytest.raises(DefinitionError, match=message):
         queue.find(**filters)
+
+
+@pytest.mark.parametrize("task", [int, Pay(customer=1), 7])
+def test_only_a_task_or_its_name_can_be_looked_for(queue, task):
+    with pytest.raises(DefinitionError, match="find: task must be the class of a task"):
+        queue.find(task=task)
+
+
+@pytest.mark.parametrize("name", ["find", "cancel_all", "replay_all"])
+def test_the_end_of_a_name_must_mean_one_task(store, queue, call, name):
+    Queue(store, "other").enqueue(Pay(customer=1))
+    for task in ("billing:Pay", "shop.cards:Pay", "shop.cards:PrePay", "Cards.Pay"):
+        edit(queue.enqueue(Pay(customer=1)), task=task)
+    queue.cancel_all(everything=True)
+
+    message = (
+        "find: in the queue 'default', 'Pay' may be Cards.Pay, billing:Pay or "
+        "shop.cards:Pay. Give more of the name."
+    )
+    with pytest.raises(DefinitionError, match=re.escape(message)):
+        call(queue, name, task="Pay")
+    assert len(call(queue, "find", task="cards:Pay")) == 1
+    assert len(call(queue, "find", task="PrePay")) == 1
+    assert call(queue, "cancel_all", task="cards:Pay") == 0
+    assert call(queue, "replay_all", task="cards:Pay", state="cancelled") == 1
+
+
+def test_a_full_name_is_not_taken_for_the_end_of_another(queue):
+    for task in ("Pay", "billing:Pay"):
+        edit(queue.enqueue(Pay(customer=1)), task=task)
+
+    assert [job.task for job in queue.find(task="Pay")] == ["Pay"]
 
 
 def test_jobs_of_another_queue_are_not_found(store, queue):
@@ -677,6 +729,98 @@ def test_waiting_ends_with_a_time_out(queue):
 
     with pytest.raises(TimeoutError, match=f"{job.id}.*has not ended yet: it is ready"):
         job.wait(0.001)
+
+
+@pytest.mark.parametrize("timeout", ["5", timedelta(seconds=5), True])
+def test_a_time_out_is_a_number_of_seconds(queue, timeout):
+    job = queue.enqueue(Pay(customer=1))
+
+    with pytest.raises(DefinitionError, match="wait: timeout must be a number of sec"):
+        job.wait(timeout)
+
+
+def add_worker(queue, *, lease):
+    """Store a worker, as one in another process does."""
+    moment = queue.store.now() + lease
+    sql = "insert into cmdx_worker values (:queue, :queue, :lease, 'elsewhere')"
+    queue.store.transact(
+        lambda statements: statements.execute(sql, queue=queue.name, lease=moment)
+    )
+
+
+def why_it_waits(job):
+    """Return what the error of a wait says behind the id."""
+    with pytest.raises(TimeoutError) as caught:
+        job.wait(0.0)
+    return str(caught.value).removeprefix(f"the job {job.id!r} has not ended yet: ")
+
+
+NO_WORKER = "no worker of the queue 'default' is running. "
+START_ONE = (
+    "Start one with `python -m cmdx worker app:queue`, "
+    "or run what is due here with queue.drain()."
+)
+
+
+@on_each_server
+def test_a_time_out_tells_that_no_worker_is_running(queue):
+    add_worker(queue, lease=0.0)
+    add_worker(Queue(queue.store, "other"), lease=30.0)
+
+    assert why_it_waits(queue.enqueue(Pay(customer=1))) == (
+        f"it is ready, and {NO_WORKER}{START_ONE}"
+    )
+
+
+def test_a_queue_in_memory_needs_a_worker_of_the_same_process(queue):
+    assert why_it_waits(queue.enqueue(Pay(customer=1), key="k")) == (
+        f"it is held, and {NO_WORKER}Start one in this process with queue.worker(), "
+        "or run what is due here with queue.drain()."
+    )
+
+
+@on_each_server
+def test_a_time_out_tells_that_the_worker_of_the_job_has_died(queue):
+    job = queue.enqueue(Pay(customer=1))
+    edit(job, state="running", owner="somebody")
+
+    assert why_it_waits(job) == (
+        "its worker has died, and no other worker of the queue 'default' is running. "
+        + START_ONE
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({}, "it is ready."),
+        ({"key": "k"}, "it is held."),
+        ({"after": 60}, "it is ready, and due in 60.0 s."),
+    ],
+)
+def test_a_time_out_with_a_worker_tells_the_state(queue, options, why):
+    add_worker(queue, lease=30.0)
+
+    assert why_it_waits(queue.enqueue(Pay(customer=1), **options)) == why
+
+
+def test_a_time_out_tells_that_the_queue_is_paused(queue):
+    add_worker(queue, lease=30.0)
+    queue.pause()
+    job = queue.enqueue(Pay(customer=1))
+
+    assert why_it_waits(job) == (
+        "it is ready, and the queue 'default' is paused. Resume it with queue.resume()."
+    )
+
+
+def test_a_job_that_runs_does_not_wait_for_a_paused_queue(queue):
+    add_worker(queue, lease=30.0)
+    queue.pause()
+    job = queue.enqueue(Pay(customer=1))
+    edit(job, state="running", owner="somebody")
+
+    assert why_it_waits(job) == "it is running."
 
 
 @on_each_store

@@ -183,6 +183,30 @@ def test_cron_knows_seven_names(queue, name, first):
 
 
 @pytest.mark.parametrize(
+    ("option", "cure"),
+    [
+        ("interval", "; use `every`, in seconds."),
+        ("timezone", "; use `zone`."),
+        ("at", "; to run it once, use `enqueue` with `at`."),
+        ("priority", "; declare it with @queued above the class."),
+        ("evry", "; did you mean 'every'?"),
+    ],
+)
+def test_an_unknown_option_of_a_schedule_is_answered_with_the_right_one(
+    queue, option, cure
+):
+    with pytest.raises(DefinitionError) as caught:
+        queue.schedule(Digest(), **{option: 60})
+    assert str(caught.value).startswith(f"schedule has no option {option!r}{cure} ")
+
+
+def test_a_schedule_is_removed_by_its_id(queue):
+    schedule = queue.schedule(Digest(), every=60)
+    with pytest.raises(TypeError, match="a schedule is named by its id, such as sche"):
+        queue.unschedule(schedule)
+
+
+@pytest.mark.parametrize(
     "options",
     [
         {"cron": "every day"},

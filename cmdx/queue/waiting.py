@@ -1,0 +1,74 @@
+"""Why a job has not ended yet: what a wait that has timed out says."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import attrs
+
+from cmdx.queue import table
+from cmdx.queue.table import JobState
+from cmdx.stores.store import MEMORY
+
+if TYPE_CHECKING:
+    from cmdx.queue.table import JobRecord
+    from cmdx.stores import Statements, Store
+
+LOOK = """
+    select
+    (select count(*) from cmdx_worker where queue = :queue and lease > :now),
+    (select is_paused from cmdx_queue where name = :queue)
+"""
+
+WORKER_HERE = "in this process with queue.worker()"
+WORKER_ELSEWHERE = "with `python -m cmdx worker app:queue`"
+
+
+@attrs.frozen
+class Surroundings:
+    """What a job needs in order to run."""
+
+    now: float
+    has_worker: bool
+    """Whether a worker of its queue is alive."""
+    is_paused: bool
+    """Whether its queue is paused."""
+    is_in_memory: bool
+    """Whether no other process can see its queue."""
+
+
+def why_not_ended(store: Store, record: JobRecord) -> str:
+    """Look at what a job needs, and return why it has not ended."""
+
+    def look(statements: Statements) -> Surroundings:
+        now = statements.now
+        rows = statements.execute(LOOK, queue=record.queue, now=now)
+        ((workers, is_paused),) = rows
+        return Surroundings(
+            now,
+            has_worker=workers > 0,
+            is_paused=bool(is_paused),
+            is_in_memory=store.name == MEMORY,
+        )
+
+    why = reason_to_wait(record, store.transact(look, read_only=True))
+    return f"the job {record.id!r} has not ended yet: {why}"
+
+
+def reason_to_wait(record: JobRecord, around: Surroundings) -> str:
+    """Return what a job waits for, and what to do about it."""
+    state, queue = table.public_state(record.state), f"the queue {record.queue!r}"
+    is_running = state is JobState.RUNNING
+    if not around.has_worker:
+        begin = "its worker has died" if is_running else f"it is {state}"
+        worker = "other worker" if is_running else "worker"
+        start = WORKER_HERE if around.is_in_memory else WORKER_ELSEWHERE
+        return (
+            f"{begin}, and no {worker} of {queue} is running. Start one {start}, or "
+            "run what is due here with queue.drain()."
+        )
+    if around.is_paused and not is_running:
+        return f"it is {state}, and {queue} is paused. Resume it with queue.resume()."
+    if state is JobState.READY and record.due_at > around.now:
+        return f"it is {state}, and due in {record.due_at - around.now:.1f} s."
+    return f"it is {state}."
