@@ -13,10 +13,10 @@ from __future__ import annotations
 import json
 import sys
 from contextlib import suppress
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
 
-from cmdx import Task
+from cmdx import Result, Task
 from cmdx.chain import chain_of, new_id, running_task
 from cmdx.declare.checks import check_kinds, check_names, check_seconds
 from cmdx.exceptions import DefinitionError
@@ -108,7 +108,7 @@ def new_row(
     key = key_of(invocation, plan, options.get("key"))
     key = STRICT_KEY if queue.strict else key
     unique = checked_text("unique", options.get("unique"))
-    until = until_text(options.get("until"), now)
+    until = until_text(options.get("until"), unique, now)
     dumped = dump_invocation(invocation)
     return {
         "id": checked_text("id", options.get("id")) or new_id(),
@@ -127,7 +127,7 @@ def new_row(
         "is_once": int(plan.is_once),
         "timing": timing_of(after, at),
         "unique_text": unique,
-        "unique_until": None if unique is None else until,
+        "unique_until": until,
         "unique_held": unique,
         "schedule": None,
         "origin": origin_text(),
@@ -157,11 +157,22 @@ def check_invocation(invocation: object) -> None:
     if not isinstance(invocation, Task):
         message = (
             "a queue takes an invocation, such as ChargeCard(order_id=7), "
-            f"got {invocation!r}."
+            f"got {wrong_invocation(invocation)}"
         )
         raise TypeError(message)
     again = "queue.enqueue(%s(...))"
     check_can_start(invocation, awaits=True, instead=again, again=again)
+
+
+def wrong_invocation(given: object) -> str:
+    """Say what was given in place of an invocation, and what to give."""
+    if isinstance(given, type) and issubclass(given, Task):
+        name = given.__qualname__
+        return f"the class {name}. Give it its inputs: {name}(...)."
+    if isinstance(given, Result):
+        name = given.task.__qualname__
+        return f"the result of a task that has run. Give another one: {name}(...)."
+    return f"{given!r}."
 
 
 def key_of(invocation: Task[Any], plan: QueuePlan, key: object) -> str | None:
@@ -189,7 +200,10 @@ def resolved_copy(invocation: Task[Any]) -> Task[Any]:
 def due_time(now: float, after: object, at: object) -> float:
     """Return when a job is due; what is past is due now."""
     if after is not None and at is not None:
-        message = "enqueue takes after= or at=, not both."
+        message = "enqueue takes after= or at=, got both. Leave one of them out."
+        raise DefinitionError(message)
+    if isinstance(after, timedelta):
+        message = "enqueue: after is a number of seconds: delta.total_seconds()."
         raise DefinitionError(message)
     if after is not None:
         return now + check_seconds("enqueue", "after", after)
@@ -236,8 +250,13 @@ def check_text(name: str, value: object, *, where: str = "enqueue") -> str:
     return value
 
 
-def until_text(until: object, now: float) -> str:
+def until_text(until: object, unique: str | None, now: float) -> str | None:
     """Return until when a unique text is that of a job, as it is stored."""
+    if unique is None:
+        if until in (None, ENDED):
+            return None
+        message = "enqueue: until= belongs to unique=. Give that too, or leave it out."
+        raise DefinitionError(message)
     if until is None:
         return ENDED
     if until in (STARTED, ENDED):

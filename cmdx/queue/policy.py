@@ -202,7 +202,7 @@ def check_retry(retry: object) -> RetryOptions | None:
         return retry
     message = (
         f"retry must be RetryOptions(max_attempts, base_delay, max_delay), "
-        f"got {retry!r}."
+        f"got {retry!r}. Write RetryOptions(max_attempts=3), for example."
     )
     raise DefinitionError(message)
 

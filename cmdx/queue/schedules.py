@@ -221,11 +221,23 @@ def require_cronsim() -> Any:
         import cronsim
     except ImportError:
         message = (
-            "schedules by cron need the package cronsim. "
-            'Install it with: pip install "pycmdx[queue]"'
+            "schedules by cron need the package cronsim. Install it: pip install "
+            'cronsim, or in a checkout of this library pip install -e ".[queue]".'
         )
         raise CmdxError(message) from None
     return cronsim
+
+
+def require_one_time(every: object, cron: object, zone: object) -> None:
+    """Refuse a schedule that is by an interval and by cron, or by neither."""
+    message = "schedule takes every= or cron=, got "
+    if every is None and cron is None:
+        raise DefinitionError(f"{message}neither. Give one of them.")
+    if every is not None and cron is not None:
+        raise DefinitionError(f"{message}both. Leave one of them out.")
+    if cron is None and zone not in (None, "UTC"):
+        message = "schedule: zone= belongs to cron=, leave it out with every=."
+        raise DefinitionError(message)
 
 
 def new_record(  # noqa: PLR0913 -- the options of a schedule
@@ -238,9 +250,7 @@ def new_record(  # noqa: PLR0913 -- the options of a schedule
     id: str | None = None,  # noqa: A002 -- as users write it
 ) -> ScheduleRecord:
     """Return the record of a new schedule, whose jobs are like *row*."""
-    if (every is None) == (cron is None):
-        message = "schedule takes every= or cron=, one of them."
-        raise DefinitionError(message)
+    require_one_time(every, cron, zone)
     if missed not in ("once", "skip"):
         message = f'schedule: missed is "once" or "skip", got {missed!r}.'
         raise DefinitionError(message)

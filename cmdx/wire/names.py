@@ -187,5 +187,6 @@ def unknown_task(name: str, reason: str) -> str:
     """Say that a stored task cannot be found, and what to do."""
     return (
         f"the stored task {name!r} cannot be used: {reason.removesuffix('.')}. "
-        "Define the class before its data is loaded, or delete the data."
+        "Define the class before its data is loaded, keep its old name as an alias if "
+        "it was renamed or moved, or delete the data."
     )

@@ -235,7 +235,8 @@ def local_class():
         (ChargeCard, RefusedInputError, "order_id is required"),
         (lambda: ChargeCard(order_id="x"), RefusedInputError, "order_id"),
         (lambda: ChargeCard(order_id=object()), RefusedInputError, "order_id"),
-        (lambda: ChargeCard, TypeError, "takes an invocation, such as"),
+        (lambda: ChargeCard, TypeError, r"got the class ChargeCard\. Give it its"),
+        (ChargeCard.execute, TypeError, "result of a task that has run"),
         (lambda: "charge", TypeError, "got 'charge'"),
         (ran_before, FinishedTaskError, "has already run, and an instance runs once"),
         (local_class, WireError, "Local is defined in a function"),
@@ -267,14 +268,15 @@ WRONG = [
     ({"after": True}, "after must be a finite number of seconds"),
     (
         {"after": 1, "at": datetime(2030, 1, 1, tzinfo=UTC)},
-        "takes after= or at=, not both",
+        "takes after= or at=, got both",
     ),
     ({"at": datetime(2030, 1, 1)}, "at must be a datetime with a time zone"),  # noqa: DTZ001
     ({"at": 1_900_000_000}, "at must be a datetime with a time zone"),
     ({"priority": "high"}, "priority must be a whole number"),
     ({"priority": True}, "priority must be a whole number"),
     ({"priority": 2**31}, "priority must be a whole number of at most 31 bits"),
-    ({"retry": 3}, r"retry must be RetryOptions\(max_attempts"),
+    ({"retry": 3}, r"retry must be RetryOptions\(max_attempts.* for example"),
+    ({"after": timedelta(minutes=5)}, r"seconds: delta\.total_seconds\(\)"),
     ({"delay": 3}, "no option 'delay'"),
     ({"prio": 3}, "no option 'prio'"),
 ]
@@ -288,7 +290,8 @@ WRONG_ALONE = [
     ({"unique": "a", "until": 0}, "until must be a finite number of seconds, above 0"),
     ({"unique": "a", "until": -1}, "until must be a finite number of seconds, above 0"),
     ({"countdown": 3}, "no option 'countdown'; use `after`, in seconds"),
-    ({"until": "never"}, 'until must be "started", "ended" or a number'),
+    ({"until": "started"}, "until= belongs to unique="),
+    ({"until": 60}, "until= belongs to unique="),
 ]
 
 
