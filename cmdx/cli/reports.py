@@ -68,11 +68,6 @@ class ReportingWorker(Worker):
 
     screen: Screen
 
-    @property
-    def running(self) -> int:
-        """How many jobs it runs."""
-        return len(self._running)
-
     def stop(self, grace: float | None = None) -> None:
         """Stop the worker, and tell what it waits for."""
         super().stop(grace)  # first: what is told may be answered by a second signal

@@ -112,6 +112,11 @@ class Worker:
         noun = "thread" if self.threads == 1 else "threads"
         return f"<Worker of {self.queue}, {self.threads} {noun}>"
 
+    @property
+    def running(self) -> int:
+        """How many jobs it runs at this moment."""
+        return len(self._running)
+
     # -- starting and stopping ----------------------------------------------------
 
     def __enter__(self) -> Self:
