@@ -71,6 +71,8 @@ class Claims:
         """The numbers of the jobs that it has, as far as it was told."""
         self._is_uncertain = False
         """Whether the store may have given it jobs that it was not told of."""
+        self._unwritten: Sequence[End] = ()
+        """The ends that the store may not have."""
         self._told_piles: dict[str, float] = {}
         """When there was a warning of many jobs of a task."""
         self._next_removal = 0.0
@@ -95,10 +97,10 @@ class Claims:
         self._is_over.set()
 
     async def leave(self, *, awaits: bool) -> None:
-        """Forget the worker, and give back what it was not told that it has."""
+        """Forget the worker; before, make up for a round that was not completed."""
         with suppress(StoreError):
             if self._is_uncertain:
-                await self.round(awaits=awaits)
+                await self.round(self._unwritten, awaits=awaits)
             token = self.token
             await self._transact(
                 lambda statements: forget_worker(statements, self.queue.name, token),
@@ -154,7 +156,7 @@ class Claims:
             told_piles=self._recent_piles(),
         )
         is_strict = any(end.record.is_once for end in ends)
-        self._is_uncertain = True  # until it is known what was committed
+        self._is_uncertain, self._unwritten = True, ends  # until that is known
         try:
             report = await self._transact(unit, sync=is_strict, awaits=awaits)
         except WorkerLost:
@@ -172,7 +174,7 @@ class Claims:
             # Before it runs, a power cut must not undo that it was claimed.
             await self.extend_lease(sync=True, awaits=awaits)
         self._claimed.update(record.sequence for record in report.claimed)
-        self._is_uncertain = False
+        self._is_uncertain, self._unwritten = False, ()
         tell(self.queue, report)
         for pile in report.piles:
             self._told_piles[pile.task] = clock.now()

@@ -511,6 +511,36 @@ def test_cancelling_adrain_while_it_commits_leaves_nothing(queue, commits):
     assert workers_of(queue) == []
 
 
+@on_each_store
+def test_cancelling_adrain_before_it_writes_an_end_does_not_lose_it(queue):
+    held = Stop()
+
+    class Wait(Task[str], name="wait"):
+        async def work(self):
+            threading.Thread(
+                target=queue.store.transact, args=[lambda _: held.wait()]
+            ).start()
+            await asyncio.to_thread(held.await_reached)
+            return "done"
+
+    async def main():
+        draining = asyncio.create_task(queue.adrain())
+        await asyncio.to_thread(held.await_reached)
+        while len(queue.store._queue) < 2:  # noqa: ASYNC110 -- its end waits there
+            await asyncio.sleep(0.001)
+        draining.cancel()
+        await asyncio.sleep(0)
+        held.go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await draining
+
+    job = queue.enqueue(Wait())
+    with released(held):
+        asyncio.run(main())
+    assert job.refresh().result.value == "done"
+    assert workers_of(queue) == []
+
+
 def test_async_work_that_cancels_itself_counts_as_a_crash(queue):
     class Cancel(Task[None], name="cancel"):
         async def work(self):
