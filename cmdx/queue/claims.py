@@ -254,8 +254,9 @@ def place_of_worker() -> str:
 
 def tell(queue: Queue, report: Report) -> None:
     """Announce what a round has done; if that fails, its jobs run all the same."""
-    for record in (*report.ended, *report.lost):
-        try_to(tell_end, queue, record)
+    if any(signal.receivers for signal in ENDS.values()):
+        for record in (*report.ended, *report.lost):
+            try_to(tell_end, queue, record)
     for tick in report.ticks:
         try_to(tell_tick, queue, tick)
     for pile in report.piles:

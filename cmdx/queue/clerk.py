@@ -234,11 +234,14 @@ class Round:
         """Return the job of *end* as it is stored now; None if it is another's."""
         sequence, owner = end.record.sequence, end.record.owner or ""
         if owner == self.owner and sequence in owned:
-            cancels, unique, progress = owned[sequence]
+            cancels, unique, stored_progress = owned[sequence]
+            progress = end.progress or stored_progress
+            if not (cancels or unique or progress or end.record.unique_held):
+                return end.record
             return end.record._replace(
                 cancels=cancels,
                 unique_held=unique,  # another job may have taken it since
-                progress=end.progress or progress,
+                progress=progress,
             )
         if not end.record.is_once:
             return None

@@ -120,6 +120,8 @@ NOTE_PROGRESS = """
     where sequence = :sequence and owner = :owner and state = 'running'
 """
 
+STATES = {ARRIVING, *JobState}
+
 NO_RANK = -(2**40)
 """Below every rank."""
 
@@ -200,8 +202,8 @@ def record_of(row: tuple[Any, ...]) -> JobRecord:
     """Return the record in a row."""
     record = JobRecord(*row)
     try:
-        if record.state != ARRIVING:
-            JobState(record.state)
+        if record.state not in STATES:
+            JobState(record.state)  # which says what is wrong
         # Whether the numbers are numbers: a SQLite file takes anything.
         math.fsum((record.due_at, record.priority, record.crashes, record.created_at))
     except (TypeError, ValueError) as error:
