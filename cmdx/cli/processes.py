@@ -168,7 +168,10 @@ def beats(worker: Worker) -> Iterator[None]:
         nonlocal rounds
         if worker.rounds != rounds:  # or its clerk hangs
             rounds = worker.rounds
-            os.write(descriptor, b".")
+            try:
+                os.write(descriptor, b".")
+            except BrokenPipeError:  # whoever restarts the other will start this, too
+                worker.stop()
 
     with repeat(beat, BEAT_EVERY):
         yield

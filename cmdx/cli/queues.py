@@ -143,7 +143,7 @@ def queue_listing(names: Sequence[str]) -> str:
     """Return which queues a module has, in words."""
     if not names:
         return "no queues"
-    return f"the queue{'s' if len(names) > 1 else ''} {', '.join(names)}"
+    return f"the queue{'s' if len(names) > 1 else ''} {', '.join(map(repr, names))}"
 
 
 def run_with_queue(target: str, action: Callable[[Queue], int]) -> int:
@@ -272,15 +272,19 @@ def inputs_text(job: Job[Any]) -> str:
         return "(not JSON)"
 
 
+def write_unknown(queue: Queue, asked: argparse.Namespace, id_: str) -> None:
+    """Print that there is no such job."""
+    sys.stderr.write(
+        f"there is no job {id_!r} in the queue {queue.name!r}. It was removed, or "
+        f"never there: `python -m cmdx jobs {asked.queue} list` lists those that are.\n"
+    )
+
+
 def print_job(queue: Queue, asked: argparse.Namespace) -> int:
     """Print all that is known of a job."""
     job = queue.get(asked.id)
     if job is None:
-        sys.stderr.write(
-            f"there is no job {asked.id!r} in the queue {queue.name!r}. It was "
-            "removed, or never there: "
-            f"`python -m cmdx jobs {asked.queue} list` lists those that are.\n"
-        )
+        write_unknown(queue, asked, asked.id)
         return 1
     facts = {
         "id": job.id,
@@ -330,19 +334,48 @@ def change_jobs(
     many: Callable[..., int],
 ) -> int:
     """Change jobs by their ids or by filters, and print how many."""
+    from cmdx.cli.reports import count_text
+
     filters = filters_of(asked)
+    if asked.id and (filters or asked.everything):
+        sys.stderr.write(f"{asked.action} takes ids, or filters, not both.\n")
+        return 2
     if asked.id:
-        count = sum(bool(one(id_)) for id_ in asked.id)
-    elif filters or asked.everything:
+        return change_each(queue, asked, one)
+    if filters or asked.everything:
         count = many(everything=asked.everything, **filters)
     else:
         message = f"{asked.action} needs ids, a filter, or --everything.\n"
         sys.stderr.write(message)
         return 2
-    sys.stdout.write(f"{count} {'job' if count == 1 else 'jobs'}\n")
+    sys.stdout.write(f"{count_text(count, 'job')}\n")
     if not count:
         write_known_tasks(queue, asked.task)
     return 0
+
+
+def change_each(
+    queue: Queue, asked: argparse.Namespace, change: Callable[[str], object]
+) -> int:
+    """Change jobs by their ids; tell which ones could not be changed."""
+    from cmdx.cli.reports import count_text
+
+    count = 0
+    for id_ in asked.id:
+        job = queue.get(id_)
+        if job is None:
+            write_unknown(queue, asked, id_)
+        elif is_changeable(job, asked.action) and change(id_):
+            count += 1
+        else:
+            sys.stderr.write(f"the job {id_!r} is {job.state}; nothing was changed.\n")
+    sys.stdout.write(f"{count_text(count, 'job')}\n")
+    return 0 if count == len(asked.id) else 1
+
+
+def is_changeable(job: Job[Any], action: str) -> bool:
+    """Tell whether a job can be replayed, or cancelled."""
+    return (job.result is not None) == (action == "replay")
 
 
 def replay_jobs(queue: Queue, asked: argparse.Namespace) -> int:

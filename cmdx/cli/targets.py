@@ -48,7 +48,7 @@ def load_module(name: str, example: str) -> ModuleType:
 
 
 def _import_failure(name: str, error: BaseException) -> NotFound:
-    text = " ".join(str(error).split())
+    text = " ".join(str(error).split()).removesuffix(".")
     kind = type(error).__name__
     return NotFound(
         f"the module {name!r} cannot be imported: {kind}{text and ': '}{text}. "

@@ -14,6 +14,18 @@ if TYPE_CHECKING:
 
     from cmdx.queue.filters import JobFilters
 
+
+def are_texts(value: object) -> bool:
+    """Tell whether *value* is a text, or several."""
+    many = value if isinstance(value, list | tuple | set | frozenset) else [value]
+    return all(isinstance(item, str) for item in many)
+
+
+QUEUE_KINDS = {
+    "strict": (lambda value: isinstance(value, bool), "True or False"),
+    "tasks": (are_texts, "names of packages and modules, such as ('shop',)"),
+}
+
 IN_SECONDS = "use `every`, in seconds"
 ON_CLASS = "declare it with @queued above the class"
 SCHEDULE_WORDS = {

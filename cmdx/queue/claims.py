@@ -97,7 +97,7 @@ class Claims:
         self._is_over.set()
 
     async def leave(self, *, awaits: bool) -> None:
-        """Forget the worker; before, make up for a round that was not completed."""
+        """Forget the worker, and complete a round before that was interrupted."""
         with suppress(StoreError):
             if self._is_uncertain:
                 await self.round(self._unwritten, awaits=awaits)

@@ -11,9 +11,9 @@ A round of a worker is one unit, in this order:
 6. what has ended long ago is removed                      ``upkeep.remove_ended``
 7. jobs that are due are claimed                                     ``claim_due``
 
-Only workers change the order of keys, and lock the row of the queue before they do.
-Producers just insert. Every write names its owner: a worker that lost its lease has
-lost its jobs, and what it says of them is dropped.
+Workers, ``cancel`` and ``replay`` change the order of keys, and lock the row of the
+queue before they do. Producers just insert. Every write names its owner: a worker that
+lost its lease has lost its jobs, and what it says of them is dropped.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ import attrs
 from cmdx.queue import records, table
 from cmdx.queue.records import lock_queue, start_jobs, survey, update_jobs
 from cmdx.queue.schedules import MOST_TICKS, fire_due, next_time_of
+from cmdx.queue.table import JobState
 from cmdx.queue.upkeep import (
     LOOK_EVERY,
     is_number,
@@ -66,8 +67,12 @@ class Demand:
     limit: int
     plain: float = math.inf
     coroutines: float = math.inf
+    free_threads: float = math.inf
+    """How many threads could begin a plain job at once."""
     is_idle: bool = True
     """Whether it runs nothing, so that a job may be claimed that may kill it."""
+    passes_crashed: bool = False
+    """Whether such jobs are passed over, so that others need not wait for them."""
 
     @property
     def kinds(self) -> tuple[bool, bool]:
@@ -111,6 +116,8 @@ class Report:
     piles: list[Pile] = attrs.field(factory=list)
     cancels: set[int] = attrs.field(factory=set)
     """The jobs of this worker that are to be cancelled, by their numbers."""
+    waits_until_idle: bool = False
+    """Whether a job is due that may be run only while nothing else is."""
     next_due: float = math.inf
     """When there is something to do, unless somebody writes before."""
 
@@ -153,7 +160,7 @@ class Round:
         if found.has_cancels:
             report.cancels = self.asked_to_cancel(statements)
         if not (found.is_paused or self.demand.is_empty):
-            report.claimed, report.next_due = self.claim_due(statements)
+            self.claim_due(statements, report)
             report.piles = self.find_piles(statements, report.claimed)
         next_event = self.next_event(statements, found, report)
         report.next_due = min(report.next_due, next_event)
@@ -300,26 +307,24 @@ class Round:
 
     # -- claims ---------------------------------------------------------------------
 
-    def claim_due(self, statements: Statements) -> tuple[list[JobRecord], float]:
-        """Claim jobs that are due; return them, and when the next one is."""
+    def claim_due(self, statements: Statements, report: Report) -> None:
+        """Claim jobs that are due, and find out when the next one is."""
         found: list[JobRecord] = []
-        next_due, rank = math.inf, records.NO_RANK
+        rank = records.NO_RANK
         while True:
             place: dict[str, Any] = {"queue": self.queue, "rank": rank}
             ((above,),) = statements.execute(records.NEXT_RANK, **place)
             if above is None:
                 break
             level = table.level_of(above)
-            is_all, due = self.take_level(statements, level, found)
-            next_due = min(next_due, due)
-            if is_all:
+            if self.take_level(statements, level, found, report):
                 break
             rank = 2 * level + 1  # the second rank of the level
         if found:
             self.keep_worker(statements)
-        started = [table.start(job, self.owner, statements.now) for job in found]
-        start_jobs(statements, started)
-        return started, next_due
+        now = statements.now
+        report.claimed = [table.start(job, self.owner, now) for job in found]
+        start_jobs(statements, report.claimed)
 
     def find_piles(
         self, statements: Statements, claimed: Sequence[JobRecord]
@@ -344,33 +349,61 @@ class Round:
             raise WorkerLost
 
     def take_level(
-        self, statements: Statements, level: int, found: list[JobRecord]
-    ) -> tuple[bool, float]:
-        """Add due jobs of a level; tell whether that is all, and when more are due."""
-        now, demand = statements.now, self.demand
-        ranks = [2 * level + kind for kind, takes in enumerate(demand.kinds) if takes]
+        self, statements: Statements, level: int, found: list[JobRecord], report: Report
+    ) -> bool:
+        """Add due jobs of a level to *found*; tell whether that is all for now."""
+        jobs, has_more = self.due_jobs(statements, level, found)
+        # Those who are told of a death may pause the queue before the next of its key.
+        keys = {job.key for job in report.ended if job.state == JobState.DEAD} - {None}
+        for job in sorted(jobs, key=order_of):
+            if self.must_wait(job, report):
+                return True
+            is_full = len(found) >= self.demand.limit or (found and is_alone(job))
+            if is_full or job.key in keys:
+                has_more = True
+                break
+            found.append(job)
+            if is_alone(job):
+                has_more = True
+                break
+        if has_more:
+            report.next_due = statements.now
+            return True
+        for rank in self.ranks_of(level):
+            due = next_due_of(statements, self.queue, rank)
+            report.next_due = min(report.next_due, due)
+        return False
+
+    def due_jobs(
+        self, statements: Statements, level: int, found: Sequence[JobRecord]
+    ) -> tuple[list[JobRecord], bool]:
+        """Return due jobs of a level, and whether there may be more."""
         jobs: list[JobRecord] = []
-        has_more = False
-        for rank in ranks:
-            place: dict[str, Any] = {"queue": self.queue, "rank": rank, "now": now}
+        demand, has_more = self.demand, False
+        passes_crashed = demand.passes_crashed and not demand.is_idle
+        sql = records.SELECT_UNCRASHED if passes_crashed else records.SELECT_DUE
+        for rank in self.ranks_of(level):
             limit = demand.room_for(rank % 2, found)
             if not limit:
                 continue
-            rows = statements.execute(records.SELECT_DUE, limit=limit, **place)
+            place: dict[str, Any] = {"queue": self.queue, "rank": rank}
+            rows = statements.execute(sql, now=statements.now, limit=limit, **place)
             jobs += readable(statements, rows)
             has_more |= len(rows) == limit
-        for job in sorted(jobs, key=order_of):
-            if len(found) >= demand.limit or (found and is_alone(job)):
-                return True, now
-            if job.crashes and not demand.is_idle:
-                return True, math.inf  # another worker may be idle before this one
-            found.append(job)
-            if is_alone(job):
-                return True, now
-        if has_more:
-            return True, now
-        dues = [next_due_of(statements, self.queue, rank) for rank in ranks]
-        return False, min(dues, default=math.inf)
+        return jobs, has_more
+
+    def ranks_of(self, level: int) -> list[int]:
+        """Return the ranks of a level that the worker takes jobs of."""
+        kinds = enumerate(self.demand.kinds)
+        return [2 * level + kind for kind, takes in kinds if takes]
+
+    def must_wait(self, job: JobRecord, report: Report) -> bool:
+        """Tell whether a job can be claimed only when something here has ended."""
+        if job.crashes and not self.demand.is_idle:
+            report.waits_until_idle = True
+            return True
+        # If the worker died before it began, nobody would know that it had not begun.
+        return bool(job.is_once and not job.is_async and self.demand.free_threads <= 0)
 
 
 def without_taken_text(

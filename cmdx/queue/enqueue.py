@@ -340,4 +340,5 @@ def require_same(
             stored = read_invocation(found, tasks)
             if fingerprint(stored) == fingerprint(invocation):
                 return found
-    raise JobConflict(found.id, found.task, row["task"])
+    queue = None if found.queue == row["queue"] else found.queue
+    raise JobConflict(found.id, found.task, row["task"], queue)

@@ -30,8 +30,8 @@ class JobGone(JobError, LookupError):  # noqa: N818 -- named in the contract
     def __init__(self, id: str, *, is_uncommitted: bool = False) -> None:  # noqa: A002 -- as users write it
         if is_uncommitted:
             why = (
-                "is not stored yet: the transaction given as within= was not "
-                "committed. Commit it first."
+                "is not stored: the transaction given as within= was not committed "
+                "yet, or was rolled back. Commit it first."
             )
         else:
             why = (
@@ -42,13 +42,20 @@ class JobGone(JobError, LookupError):  # noqa: N818 -- named in the contract
 
 
 class JobConflict(JobError):  # noqa: N818 -- named in the contract
-    """The id belongs to a job of another task, or with other inputs."""
+    """The id belongs to a job of another task or queue, or with other inputs."""
 
-    def __init__(self, id: str, stored: str, task: str) -> None:  # noqa: A002 -- as users write it
-        what = "with other inputs of" if stored == task else "for"
+    def __init__(
+        self,
+        id: str,  # noqa: A002 -- as users write it
+        stored: str,
+        task: str,
+        queue: str | None = None,
+    ) -> None:
+        what = f"with other inputs of {stored}" if stored == task else f"for {stored}"
+        if queue is not None:
+            what = f"in the queue {queue!r}"
         super().__init__(
-            f"the job {id!r} was enqueued {what} {stored}. "
-            "Use another id for another job."
+            f"the job {id!r} was enqueued {what}. Use another id for another job."
         )
 
 

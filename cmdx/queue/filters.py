@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypedDict
@@ -194,8 +195,8 @@ def seconds_of(name: str, moment: object) -> float:
     """Return a moment in seconds since 1970."""
     if isinstance(moment, datetime) and moment.tzinfo is not None:
         return moment.timestamp()
-    if isinstance(moment, int | float) and not isinstance(moment, bool):
-        return float(moment)
+    if type(moment) in (int, float) and not math.isnan(moment):  # type: ignore[arg-type]
+        return float(moment)  # type: ignore[arg-type]
     message = (
         f"{name} must be a datetime with a time zone, such as "
         f"datetime(2030, 1, 31, tzinfo=UTC), or seconds since 1970, got {moment!r}."

@@ -127,7 +127,7 @@ class Job(Generic[V]):
 
     @property
     def attempts(self) -> tuple[Attempt, ...]:
-        """The calls of ``work`` so far; empty after one that succeeded."""
+        """The calls of ``work`` so far; empty if the first one succeeded."""
         if self.result is not None:
             return self.result.attempts
         return suspended_attempts(self._record)
@@ -167,7 +167,7 @@ class Job(Generic[V]):
 
     @property
     def reason(self) -> str | None:
-        """Why it failed for good."""
+        """Why it failed for good, or was skipped."""
         return None if self.result is None else self.result.reason
 
     @property

@@ -16,12 +16,12 @@ import json
 import logging
 import math
 import sys
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from cmdx import Suspended, clock, task_retried
-from cmdx.chain import chain_of
+from cmdx.chain import chain_of, running
 from cmdx.queue import table
 from cmdx.queue.clerk import End
 from cmdx.queue.jobs import Job, current_leg, origin_of, read_invocation
@@ -36,6 +36,7 @@ from cmdx.wire.results import result_text
 
 if TYPE_CHECKING:
     import asyncio
+    from collections.abc import Iterator
 
     from cmdx import Result, Task
     from cmdx.queue.queue import Queue
@@ -61,6 +62,8 @@ class Leg:
         self.claimed_at = clock.Clock.monotonic()
         self.began_at: float | None = None
         """When the attempt under way began, by the real clock; None between two."""
+        self.hangs_after = math.inf
+        """After so many seconds an attempt hangs."""
         self.is_reported_hung = False
         self.timeout: float | None = None
         self.progress: str | None = None
@@ -69,6 +72,7 @@ class Leg:
         """What of that is stored; the rest is stored with the end of the leg."""
         self._limit = deadlines.TimeLimit(math.inf)
         self._limit.holds = False  # until it is cancelled
+        self._limit.outer = None
         self._task: asyncio.Task[Any] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -95,7 +99,8 @@ class Leg:
 
     def end_by(self, result: Result[Any]) -> End:
         """Return what becomes of the job by the result of its run."""
-        cause = result.cause
+        failure = result.caused_failure  # perhaps that of another task inside
+        cause = None if failure is None else failure.cause
         return self.end(
             table.finish,
             is_success=not result.failed,
@@ -140,13 +145,23 @@ class Leg:
         """Leave the asyncio task alone: the run has ended."""
         self._task = None
 
+    @contextmanager
+    def attempt(self) -> Iterator[None]:
+        """Note when an attempt begins, and that it has ended."""
+        self.began_at = clock.Clock.monotonic()
+        self.is_reported_hung = False
+        try:
+            yield
+        finally:
+            self.began_at = None
+
     def report_if_hung(self) -> None:
         """Tell once if an attempt takes longer than its timeout."""
-        began, timeout = self.began_at, self.timeout
-        if began is None or timeout is None or self.is_reported_hung:
+        began = self.began_at
+        if began is None or self.is_reported_hung:
             return
         seconds = clock.Clock.monotonic() - began
-        if seconds > timeout:
+        if seconds > self.hangs_after:
             self.is_reported_hung = True
             record = self.record
             announce(
@@ -154,15 +169,21 @@ class Leg:
             )
 
     def __enter__(self) -> None:
-        """Let it be the current job of what runs in the block."""
-        self._token = current_leg.set(self)
-        self._limit.outer = deadlines.current.get()
-        deadlines.current.set(self._limit)
+        """
+        Let it be the current job of what runs in the block.
+
+        It belongs to no chain and has no deadline of a task that has made its worker,
+        or drains its queue.
+        """
+        self._outer_leg = current_leg.set(self)
+        self._outer_task = running.set(None)
+        self._outer_limit = deadlines.current.set(self._limit)
 
     def __exit__(self, *_error: object) -> None:
-        """Let the one before it be the current job again."""
-        deadlines.current.set(self._limit.outer)
-        current_leg.reset(self._token)
+        """Let all be as it was before the block."""
+        deadlines.current.reset(self._outer_limit)
+        running.reset(self._outer_task)
+        current_leg.reset(self._outer_leg)
 
 
 async def run_leg(leg: Leg, *, awaits: bool) -> End:
@@ -179,23 +200,28 @@ async def run_leg(leg: Leg, *, awaits: bool) -> End:
     record = leg.record
     announce(job_started, record.task, record.module, job=leg.job)
     try:
-        run = leg.begin(task, awaits=awaits)
-    except Exception as error:  # a class that cannot run, or edited data
-        return leg.end_by(end_without_run(leg.read(), error))
-    try:
         with leg, Retries(leg, task):
-            if awaits:
-                leg.note_asyncio_task()
-            try:
-                result = await lifecycle(task, run)
-            finally:
-                leg.forget_asyncio_task()
+            result = await run_task(leg, task, awaits=awaits)
     except Suspended as suspended:
         text = json.dumps(suspended.to_dict())
         return leg.end(table.suspend, pause=suspended.pause, suspension=text)
     except BaseException as error:  # an interrupt; the run was rolled back
         return end_by_interrupt(leg, error)
     return leg.end_by(result)
+
+
+async def run_task(leg: Leg, task: Task[Any], *, awaits: bool) -> Result[Any]:
+    """Run the task of a job, or go on with it."""
+    try:
+        run = leg.begin(task, awaits=awaits)
+    except Exception as error:  # a class that cannot run, or edited data
+        return end_without_run(leg.read(), error)
+    if awaits:
+        leg.note_asyncio_task()
+    try:
+        return await lifecycle(task, run)
+    finally:
+        leg.forget_asyncio_task()
 
 
 async def run_in_loop(leg: Leg) -> End:
@@ -302,17 +328,18 @@ def limit_attempts(task: Any, leg: Leg, seconds: float) -> None:
     """Have attempts of *task* be timed; an asynchronous one fails when it is over."""
     work = task.work
     is_async = type(task)._cmdx_.plan.awaits
+    leg.hangs_after = seconds + SLACK if is_async else seconds
     task.work = partial(await_in_time if is_async else call_timed, work, leg, seconds)
+
+
+SLACK = 1.0
+"""Seconds that an event loop has to end an attempt whose time is over."""
 
 
 def call_timed(work: Any, leg: Leg, _seconds: float) -> Any:
     """Call ``work``, and note when it began."""
-    leg.began_at = clock.Clock.monotonic()
-    leg.is_reported_hung = False
-    try:
+    with leg.attempt():
         return work()
-    finally:
-        leg.began_at = None
 
 
 async def await_in_time(work: Any, leg: Leg, seconds: float) -> Any:
@@ -322,9 +349,10 @@ async def await_in_time(work: Any, leg: Leg, seconds: float) -> Any:
 
     scope = asyncio.timeout(seconds)
     try:
-        async with scope:
-            value = work()
-            return await value if inspect.isawaitable(value) else value
+        with leg.attempt():
+            async with scope:
+                value = work()
+                return await value if inspect.isawaitable(value) else value
     except TimeoutError as error:
         if not scope.expired():
             raise

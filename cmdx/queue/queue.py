@@ -14,9 +14,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from cmdx.declare.checks import check_count, check_names, check_seconds
+from cmdx.declare.checks import (
+    check_count,
+    check_kinds,
+    check_names,
+    check_seconds,
+)
 from cmdx.queue import actions, schedules
 from cmdx.queue.checks import (
+    QUEUE_KINDS,
     SCHEDULE_WORDS,
     check_many,
     check_schedule_id,
@@ -85,7 +91,8 @@ class Queue:
         tasks: Sequence[str] = (),
     ) -> None:
         self.name = check_text("name", name, where="Queue")
-        self.strict = bool(strict)
+        check_kinds("Queue", {"strict": strict, "tasks": tasks}, QUEUE_KINDS)
+        self.strict = strict
         self.longest_pause = check_seconds("Queue", "longest_pause", longest_pause)
         self.keep = check_seconds("Queue", "keep", keep)
         self.retry = check_retry(retry)

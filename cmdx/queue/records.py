@@ -25,7 +25,7 @@ NEW_COLUMNS = (
 """What a new job has; all else is empty or zero."""
 
 CHANGEABLE = (
-    "state", "rank", "due_at", "position", "unique_held", "schedule", "owner",
+    "state", "rank", "due_at", "position", "timing", "unique_held", "schedule", "owner",
     "crashes", "cancels", "unread_since", "suspension", "result", "error", "reason",
     "progress", "started_at", "ended_at",
 )  # fmt: skip
@@ -47,10 +47,9 @@ UPDATE = f"update cmdx_job set {ASSIGNED} where sequence = :sequence"  # noqa: S
 CLAIMABLE = """
     queue = :queue and state = 'ready' and rank = :rank and due_at <= :now
 """
-SELECT_DUE = f"""
-    {SELECT} where {CLAIMABLE}
-    order by due_at, sequence limit :limit for update skip locked
-"""
+FIRST_DUE = "order by due_at, sequence limit :limit for update skip locked"
+SELECT_DUE = f"{SELECT} where {CLAIMABLE} {FIRST_DUE}"
+SELECT_UNCRASHED = f"{SELECT} where {CLAIMABLE} and crashes = 0 {FIRST_DUE}"
 NEXT_RANK = """
     select min(rank) from cmdx_job
     where queue = :queue and state = 'ready' and rank > :rank

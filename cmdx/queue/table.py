@@ -9,7 +9,7 @@ state          left by
 ready          ``start``, ``cancel``
 held           ``place`` and ``promote``, when the job before it has ended; ``cancel``
 running        ``finish``, ``suspend``, ``give_back``, ``put_back``,
-               ``leave_unread``, ``crash``
+               ``leave_unread``, ``bury_unread``, ``end_cancelled``, ``crash``
 done           ``replay``; it is removed after ``keep`` seconds
 dead           ``replay``
 cancelled      ``replay``; it is removed after ``keep`` seconds
@@ -163,6 +163,7 @@ def replay(record: JobRecord, now: float) -> JobRecord | None:
         due_at=now,
         position=None,
         unique_held=record.unique_text if keeps_unique(record, now) else None,
+        timing=None,
         schedule=None,
         owner=None,
         crashes=0,
@@ -344,12 +345,13 @@ def end(  # noqa: PLR0913 -- the facts of an end
 ) -> JobRecord:
     """Return a job that has ended."""
     frees = record.unique_until in (STARTED, ENDED)
+    unique_held = None if frees else record.unique_held
     return record._replace(
         state=state,
         rank=0,
-        due_at=now if state is JobState.DEAD else now + keep,
+        due_at=now if state is JobState.DEAD else removal_time(record, now + keep),
         owner=None,
-        unique_held=None if frees else record.unique_held,
+        unique_held=unique_held,
         crashes=record.crashes if result is None else 0,
         suspension=record.suspension if result is None else None,
         result=result,
@@ -357,6 +359,14 @@ def end(  # noqa: PLR0913 -- the facts of an end
         reason=storable_text(reason),
         ended_at=now,
     )
+
+
+def removal_time(record: JobRecord, kept_until: float) -> float:
+    """Return when a job that has ended is removed: not while its text is taken."""
+    until = record.unique_until
+    if record.unique_held is None or until is None or until in (STARTED, ENDED):
+        return kept_until
+    return max(kept_until, moment_of(until))
 
 
 def storable_text(text: str | None) -> str | None:

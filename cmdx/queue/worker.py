@@ -52,10 +52,15 @@ BUFFER_SECONDS = 0.05
 """For how long the jobs that a thread has ahead of it should last."""
 LONGEST_IN_BUFFER = 1.0
 """Seconds after which a job that was not started is given back."""
+PROGRESS_EVERY = 0.2
+"""Seconds between two times that the progress of jobs is stored."""
 CHECK_EVERY = 0.25
 """Seconds between two looks at jobs that run: whether they are cancelled or hang."""
 ROUND_EVERY = 5.0
 """Seconds after which the clerk does a round, even if nothing happens."""
+HOLD_SECONDS, PASS_SECONDS = 5.0, 60.0
+"""How long a busy worker claims nothing, so that a job that has crashed before can run
+alone; and for how long it passes such jobs over if it could not."""
 STORE_PAUSE = 0.5
 """Seconds before a round is tried again, if the store cannot be used."""
 
@@ -96,6 +101,10 @@ class Worker:
         """How long a leg in a thread takes, about."""
         self._last_start_at = 0.0
         """When a thread last began a leg."""
+        self._stored_progress_at = -math.inf
+        self._crashed_waits_since = math.inf
+        """Since when nothing is claimed, because a job with crashes is due."""
+        self._passes_crashed_until = -math.inf
         self._is_stopping = False
         self._grace_ends_at = math.inf
         self._is_over = Event()
@@ -263,9 +272,21 @@ class Worker:
         if claims.token != token:
             self._forget_unstarted()
         self._note_stored(progress)
+        self._note_crashed(waits=report.waits_until_idle)
         self._look_at_running(report.cancels)
         self._dispatch(report)
         return report.next_due
+
+    def _note_crashed(self, *, waits: bool) -> None:
+        """Let no job wait for long until one that has crashed before can run."""
+        now = monotonic()
+        if not waits:
+            self._crashed_waits_since = math.inf
+        elif now - self._crashed_waits_since > HOLD_SECONDS:
+            self._crashed_waits_since = math.inf
+            self._passes_crashed_until = now + PASS_SECONDS
+        else:
+            self._crashed_waits_since = min(self._crashed_waits_since, now)
 
     def _report_failure(self, error: Exception) -> None:
         logger = logging.getLogger("cmdx")
@@ -288,6 +309,8 @@ class Worker:
 
     def _new_progress(self) -> dict[int, str]:
         """Return how far running jobs have come, where that is not stored yet."""
+        if monotonic() < self._stored_progress_at + PROGRESS_EVERY:
+            return {}
         with self._changed:
             return {
                 number: text
@@ -296,6 +319,8 @@ class Worker:
             }
 
     def _note_stored(self, progress: dict[int, str]) -> None:
+        if progress:
+            self._stored_progress_at = monotonic()
         with self._changed:
             for number, text in progress.items():
                 if number in self._running:
@@ -312,7 +337,14 @@ class Worker:
             # Many at once, and not one by one.
             plain = wanted - waiting if 2 * waiting <= wanted else 0
             free = self.coroutines - (len(self._running) - running)
-        return Demand(min(self.batch, plain + free), plain, free, is_idle=not legs)
+        return Demand(
+            min(self.batch, plain + free),
+            plain,
+            free,
+            free_threads=self.threads - running - waiting,
+            is_idle=not legs,
+            passes_crashed=monotonic() < self._passes_crashed_until,
+        )
 
     def _wanted_in_buffer(self, running: int) -> int:
         """Return how many jobs threads should have ahead of them."""

@@ -150,6 +150,24 @@ def test_a_process_that_dies_is_replaced(app):
     assert all("was killed by SIGKILL; process" in line for line in lines)
 
 
+def test_processes_stop_when_the_one_that_started_them_is_gone(app):
+    worker = start("worker", "queue_app:queue", "--processes=2")
+    assert app.queue.enqueue(app.Add(number=1)).wait(60).value == 2
+    children = children_of(worker)
+    worker.kill()
+    wait_until(lambda: not any(map(is_running, children)))
+    worker.communicate(timeout=60)
+
+
+def is_running(pid):
+    """Tell whether a process runs; nobody may wait for one that has ended."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="ascii") as stat:  # noqa: PTH123
+            return stat.read().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
 def test_a_process_that_hangs_is_replaced(app):
     program = (
         "from cmdx.cli import main, processes; processes.PATIENCE = 5.0; "
@@ -445,6 +463,23 @@ def test_jobs_are_cancelled(app, capsys):
     assert waiting[0].refresh().state == "cancelled"
 
 
+def test_jobs_that_cannot_be_changed_are_told(app, capsys):
+    app.queue.enqueue(app.Add(number=1), id="ready")
+    assert main(["jobs", "queue_app:queue", "replay", "ready", "nobody"]) == 1
+    printed = capsys.readouterr()
+    assert printed.out == "0 jobs\n"
+    assert printed.err.startswith("the job 'ready' is ready; nothing was changed.\n")
+    assert "there is no job 'nobody' in the queue 'default'." in printed.err
+
+    assert main(["jobs", "queue_app:queue", "cancel", "ready", "--task=Add"]) == 2
+    assert "takes ids, or filters, not both" in capsys.readouterr().err
+    assert app.queue.get("ready").state == "ready"
+
+    assert main(["jobs", "queue_app:queue", "cancel", "ready"]) == 0
+    assert main(["jobs", "queue_app:queue", "cancel", "ready"]) == 1
+    assert "the job 'ready' is cancelled" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("action", ["replay", "cancel"])
 @pytest.mark.usefixtures("app")
 def test_without_ids_or_a_filter_nothing_is_changed(action, capsys):
@@ -468,7 +503,10 @@ def test_a_queue_is_paused_and_resumed(app, capsys):
     [
         ("queue_app:queu", "queue_app has no 'queu'; did you mean 'queue'?"),
         ("queue_app:other", "queue_app:other is not a queue but int."),
-        ("queue_app", "queue_app is a module with the queue queue. Write queue_app:qu"),
+        (
+            "queue_app",
+            "queue_app is a module with the queue 'queue'. Write queue_app:qu",
+        ),
         ("json", "json is a module with no queues. Name the one that has the queue."),
         (
             "queue_app.queue",

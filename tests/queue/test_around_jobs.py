@@ -12,8 +12,9 @@ import threading
 from types import ModuleType
 
 import pytest
-from workers import Stop, released, wait_until
+from workers import PATIENCE, Stop, released, wait_until
 
+import cmdx
 from cmdx import CmdxError, DefinitionError, Task
 from cmdx.cli.main import main
 from cmdx.queue import JobConflict, JobGone, JobState, Queue, current_job, queued
@@ -110,6 +111,30 @@ def test_a_job_outside_of_a_run_carries_nothing():
 
     assert (job.xid, job.cid, job.traceparent) == (None, None, None)
     assert current_job() is None
+
+
+class Nested(Task[float | None], name="around.nested"):
+    def work(self):
+        return cmdx.remaining()
+
+
+@pytest.mark.parametrize("how", ["worker", "drain"])
+def test_jobs_do_not_belong_to_the_task_that_runs_them(how):
+    queue = Queue(":memory:")
+    job = queue.enqueue(Nested())
+
+    class Serve(Task[None], name="around.serve"):
+        def work(self):
+            with cmdx.deadline(60):
+                if how == "drain":
+                    queue.drain()
+                else:
+                    with queue.worker():
+                        job.wait(PATIENCE)
+
+    result = Serve.execute().or_raise()
+    assert len(result.chain) == 1
+    assert job.refresh().result.value is None  # no deadline but its own
 
 
 # -- signals of the system ----------------------------------------------------------

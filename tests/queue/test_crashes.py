@@ -35,7 +35,7 @@ from workers import (
     workers_of,
 )
 
-from cmdx import CmdxError, Task, clock, retry_on
+from cmdx import CmdxError, RetryOptions, Task, clock, retry_on
 from cmdx.declare.keywords import named_tasks
 from cmdx.operations import operation
 from cmdx.queue import (
@@ -50,6 +50,7 @@ from cmdx.queue import (
     legs,
     table,
 )
+from cmdx.queue import worker as worker_module
 from cmdx.queue.claims import Claims
 from cmdx.queue.clerk import Demand
 from cmdx.queue.legs import Leg
@@ -195,6 +196,25 @@ def test_a_busy_worker_keeps_no_other_from_a_job_with_crashes(queue):
         wake_workers(queue)
         with queue.worker():
             assert crashed.wait(PATIENCE).success
+
+
+def test_a_job_with_crashes_does_not_keep_others_waiting_for_long(queue, monkeypatch):
+    monkeypatch.setattr(worker_module, "HOLD_SECONDS", 0.05)
+    stop = Stop()
+
+    class Wait(Task[None], name="wait"):
+        def work(self):
+            stop.wait()
+
+    with queue.worker(threads=2), released(stop):
+        queue.enqueue(Wait())
+        stop.await_reached()
+        crashed = queue.enqueue(Note(), after=3600)
+        edit(crashed, crashes=1, due_at=0.0)
+        assert queue.enqueue(Note(text="on")).wait(PATIENCE).value == "on"
+        assert crashed.refresh().state == JobState.READY
+        stop.go_on.set()
+        assert crashed.wait(PATIENCE).success  # once nothing else runs
 
 
 @on_each_store
@@ -362,6 +382,24 @@ def test_what_may_not_run_twice_is_claimed_alone(queue):
     while records := claims.do_round((), Demand(10)).claimed:
         batches.append([record.id for record in records])
     assert batches == [[job.id] for job in jobs]
+
+
+def test_what_may_not_run_twice_is_claimed_for_a_free_thread_only(queue):
+    stop = Stop()
+
+    class Wait(Task[None], name="wait"):
+        def work(self):
+            stop.wait()
+
+    worker = queue.worker(threads=1)
+    with worker, released(stop):
+        queue.enqueue(Wait())
+        stop.await_reached()
+        charge, rounds = queue.enqueue(Charge()), worker.rounds
+        wait_until(lambda: worker.rounds > rounds + 1)
+        assert charge.refresh().state == JobState.READY
+        stop.go_on.set()
+        assert charge.wait(PATIENCE).value == "charged"
 
 
 @on_each_store
@@ -826,7 +864,7 @@ def test_signals_that_cannot_be_sent_lose_no_job(queue, monkeypatch, caplog):
         raise RuntimeError("it cannot be told")
 
     monkeypatch.setattr("cmdx.queue.claims.tell_end", fail)
-    with queue.worker():
+    with queue.worker(), collected(job_finished):
         jobs = queue.enqueue_many([Note(text="on") for _ in range(20)])
         assert [job.wait(PATIENCE).value for job in jobs] == ["on"] * 20
     assert "it cannot be told" in caplog.text
@@ -872,6 +910,24 @@ def test_a_clock_that_is_set_forward_an_hour_takes_no_job_from_its_worker(queue)
 
 
 @on_each_store
+def test_who_is_told_of_a_death_can_pause_the_queue_before_the_next_of_its_key(queue):
+    def pause(*_, **__):
+        queue.pause()
+
+    class Fail(Task[None], name="fail"):
+        def work(self):
+            raise OSError
+
+    with job_died.connected_to(pause):
+        dead = queue.enqueue(Fail(), key="k", retry=RetryOptions(1))
+        held = queue.enqueue(Note(), key="k")
+        queue.drain()
+    assert dead.refresh().state == JobState.DEAD
+    assert held.refresh().state == JobState.READY
+    queue.resume()
+    assert queue.drain() == 1
+
+
 def test_the_late_end_of_a_dead_job_leaves_its_unique_text_to_others(queue, instant):
     job = queue.enqueue(Charge(), unique="x", until=5)
     late, (record,) = claim(queue)

@@ -8,7 +8,7 @@ import traceback
 import pytest
 from queues import collected, column, edit, in_thread, on_each_server, on_each_store
 
-from cmdx import DefinitionError, RetryOptions, Stop, Task, retry_on
+from cmdx import DefinitionError, RetryOptions, Stop, Task, Workflow, retry_on
 from cmdx.declare.keywords import named_tasks
 from cmdx.exceptions import RecordedError
 from cmdx.operations import operation
@@ -187,6 +187,37 @@ def test_dead_jobs_are_found_by_error_inputs_and_time(queue, instant):
 
 
 # -- every way to end without a result -------------------------------------------------
+
+
+def test_the_error_of_a_job_is_the_one_that_made_it_fail(queue):
+    class Step(Task[None], name="dead.step"):
+        def work(self):
+            raise ConnectionError("down")
+
+    class Flow(Workflow[None], name="dead.flow"):
+        steps = (Step,)
+
+    class Pass(Task[None], name="dead.pass"):
+        def work(self):
+            self.throw(Step.execute())
+
+    jobs = [queue.enqueue(Flow()), queue.enqueue(Pass(), retry=RetryOptions(1))]
+    queue.drain()
+    found = queue.find(error=ConnectionError)
+    assert [job.id for job in found] == [job.id for job in jobs]
+
+
+def test_delayed_jobs_that_are_replayed_are_no_pile(queue, caplog):
+    class Fail(Task[None], name="dead.late"):
+        def work(self):
+            raise OSError
+
+    for number in range(12):
+        queue.enqueue(Fail(), after=1 + 100 * number, retry=RetryOptions(1))
+    queue.drain(ahead=2000)
+    queue.replay_all(everything=True)
+    queue.drain()
+    assert "are due at once" not in caplog.text
 
 
 @on_each_store

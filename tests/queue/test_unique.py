@@ -160,6 +160,19 @@ def test_a_text_is_taken_for_seconds_from_the_creation(queue, instant):
 
 
 @on_each_store
+def test_a_job_is_kept_as_long_as_its_text_is_taken(queue, instant):
+    first = queue.enqueue(Sync(), unique="x", until=86_400)
+    queue.drain()
+    instant.advance(queue.keep + 100)
+    queue.drain()
+    assert queue.enqueue(Sync(), unique="x").id == first.id
+
+    instant.advance(86_400)
+    queue.drain()
+    assert queue.get(first.id) is None
+
+
+@on_each_store
 def test_a_text_is_free_after_its_seconds_though_its_job_has_not_ended(queue, instant):
     first = queue.enqueue(Sync(), after=60, unique="x", until=10)
     instant.advance(10)
@@ -260,6 +273,12 @@ def test_an_id_belongs_to_all_queues(store, queue):
 
     with pytest.raises(JobConflict):
         Queue(store, "other").enqueue(Sync(number=1), id="a")
+
+
+def test_a_conflict_with_another_queue_names_it(store, queue):
+    queue.enqueue(Sync(), id="a")
+    with pytest.raises(JobConflict, match="was enqueued in the queue 'default'"):
+        Queue(store, "other").enqueue(Sync(), id="a")
 
 
 def test_an_id_is_free_again_when_its_job_is_removed(queue):

@@ -39,6 +39,7 @@ from cmdx.queue import (
     job_hung,
     job_retried,
     job_started,
+    legs,
     progress,
     queued,
 )
@@ -420,6 +421,22 @@ def test_a_thread_that_hangs_is_reported_once_per_attempt(queue):
     assert [(name, sender) for name, sender, _ in sent] == [("job_hung", Hang)] * 2
     assert all(payload["job"].id == job.id for _, _, payload in sent)
     assert all(payload["seconds"] > 0.05 for _, _, payload in sent)
+
+
+def test_an_event_loop_that_hangs_is_reported(queue, monkeypatch):
+    monkeypatch.setattr(legs, "SLACK", 0.0)
+    with collected(job_hung) as sent:
+
+        @queued(timeout=0.05)
+        class Hang(Task[str], name="hang"):
+            async def work(self):
+                wait_until(lambda: sent)  # without giving way to the event loop
+                return "late"
+
+        with queue.worker():
+            job = queue.enqueue(Hang(), retry=RetryOptions(1))
+            job.wait(PATIENCE)
+    assert [name for name, _, _ in sent] == ["job_hung"]
 
 
 # -- inside of work ------------------------------------------------------------------
