@@ -88,6 +88,7 @@ async def answer_call(call: Call, mode: Mode) -> Result[Any]:
     asked again.
     """
     while True:
+        result: Result[Any] | None = None
         try:
             steps = admit(call, mode)
             leave = partial(withdraw, call, mode)
