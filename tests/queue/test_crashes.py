@@ -9,6 +9,7 @@ import os
 import signal
 import threading
 import time
+from contextlib import contextmanager
 
 import pytest
 from workers import (
@@ -181,16 +182,24 @@ def test_a_job_with_crashes_is_left_to_others_by_a_worker_that_runs_something(qu
     assert [job.id for job in report.claimed] == [last.id]
 
 
-def test_a_busy_worker_keeps_no_other_from_a_job_with_crashes(queue):
+@contextmanager
+def busy_worker(queue, threads):
+    """Yield a worker that runs a job which waits, and what lets that go on."""
     stop = Stop()
 
     class Wait(Task[None], name="wait"):
         def work(self):
             stop.wait()
 
-    with queue.worker(threads=2), released(stop):
+    worker = queue.worker(threads)
+    with worker, released(stop):
         queue.enqueue(Wait())
         stop.await_reached()
+        yield worker, stop
+
+
+def test_a_busy_worker_keeps_no_other_from_a_job_with_crashes(queue):
+    with busy_worker(queue, threads=2):
         crashed = queue.enqueue(Note(), after=3600)
         edit(crashed, crashes=1, due_at=0.0)
         wake_workers(queue)
@@ -200,15 +209,7 @@ def test_a_busy_worker_keeps_no_other_from_a_job_with_crashes(queue):
 
 def test_a_job_with_crashes_does_not_keep_others_waiting_for_long(queue, monkeypatch):
     monkeypatch.setattr(worker_module, "HOLD_SECONDS", 0.05)
-    stop = Stop()
-
-    class Wait(Task[None], name="wait"):
-        def work(self):
-            stop.wait()
-
-    with queue.worker(threads=2), released(stop):
-        queue.enqueue(Wait())
-        stop.await_reached()
+    with busy_worker(queue, threads=2) as (_, stop):
         crashed = queue.enqueue(Note(), after=3600)
         edit(crashed, crashes=1, due_at=0.0)
         assert queue.enqueue(Note(text="on")).wait(PATIENCE).value == "on"
@@ -385,16 +386,7 @@ def test_what_may_not_run_twice_is_claimed_alone(queue):
 
 
 def test_what_may_not_run_twice_is_claimed_for_a_free_thread_only(queue):
-    stop = Stop()
-
-    class Wait(Task[None], name="wait"):
-        def work(self):
-            stop.wait()
-
-    worker = queue.worker(threads=1)
-    with worker, released(stop):
-        queue.enqueue(Wait())
-        stop.await_reached()
+    with busy_worker(queue, threads=1) as (worker, stop):
         charge, rounds = queue.enqueue(Charge()), worker.rounds
         wait_until(lambda: worker.rounds > rounds + 1)
         assert charge.refresh().state == JobState.READY
