@@ -69,6 +69,16 @@ def reason_to_wait(record: JobRecord, around: Surroundings) -> str:
         )
     if around.is_paused and not is_running:
         return f"it is {state}, and {queue} is paused. Resume it with queue.resume()."
+    if record.unread_since is not None and not is_running:
+        return (
+            f"it is {state}, but no worker could read it so far. Deploy one that knows "
+            f"{record.task}."
+        )
     if state is JobState.READY and record.due_at > around.now:
         return f"it is {state}, and due in {record.due_at - around.now:.1f} s."
+    if state is JobState.READY:
+        return (
+            f"it is {state}, and the workers of {queue} are busy. If a job waits for "
+            "it, start more threads, or have async work `await job`."
+        )
     return f"it is {state}."

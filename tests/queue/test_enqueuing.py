@@ -793,10 +793,16 @@ def test_a_time_out_tells_that_the_worker_of_the_job_has_died(queue):
     )
 
 
+BUSY = (
+    "the workers of the queue 'default' are busy. If a job waits for it, start more "
+    "threads, or have async work `await job`."
+)
+
+
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ({}, "it is ready."),
+        ({}, f"it is ready, and {BUSY}"),
         ({"key": "k"}, "it is held."),
         ({"after": 60}, "it is ready, and due in 60.0 s."),
     ],
@@ -805,6 +811,17 @@ def test_a_time_out_with_a_worker_tells_the_state(queue, options, why):
     add_worker(queue, lease=30.0)
 
     assert why_it_waits(queue.enqueue(Pay(customer=1), **options)) == why
+
+
+def test_a_time_out_tells_that_nobody_can_read_the_job(queue):
+    add_worker(queue, lease=30.0)
+    job = queue.enqueue(Pay(customer=1))
+    edit(job, unread_since=queue.store.now(), due_at=queue.store.now() + 30)
+
+    assert why_it_waits(job) == (
+        "it is ready, but no worker could read it so far. Deploy one that knows "
+        f"{job.task}."
+    )
 
 
 def test_a_time_out_tells_that_the_queue_is_paused(queue):
