@@ -664,15 +664,23 @@ UNPACKED = re.compile(r"Unpack\[(\w+)\]")
 CALLABLES = public_callables()
 
 
-ELSEWHERE = re.compile(r"^Do what ``\w+`` does|; made by ``[\w.]+``")
-"""Docstrings of calls whose keywords are explained where another call is."""
+ELSEWHERE = re.compile(r"^Do what ``(\w+)`` does|; made by ``([\w.]+)``")
+"""How a docstring says that another one explains the keywords."""
 
 
-def missing_keywords(call):
-    """The keywords that the docstring of *call* has neither under Args nor in stars."""
+def explanation_of(call, name):
+    """The docstring of *call*, with the one that it refers to."""
     text = inspect.getdoc(call) or ""
-    if ELSEWHERE.search(text):
-        return []
+    found = ELSEWHERE.search(text)
+    if found is None:
+        return text
+    other = CALLABLES[f"{name.rpartition('.')[0]}.{found[2] or found[1]}"]
+    return f"{text}\n{inspect.getdoc(other)}"
+
+
+def missing_keywords(call, name=""):
+    """The keywords that the docstring of *call* has neither under Args nor in stars."""
+    text = explanation_of(call, name)
     return [
         keyword
         for keyword in dict.fromkeys(keywords_of(call))
@@ -682,7 +690,7 @@ def missing_keywords(call):
 
 @pytest.mark.parametrize("name", sorted(CALLABLES))
 def test_a_docstring_names_every_keyword(name):
-    assert missing_keywords(CALLABLES[name]) == []
+    assert missing_keywords(CALLABLES[name], name) == []
 
 
 def test_keywords_of_every_kind_are_looked_at():

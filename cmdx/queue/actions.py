@@ -98,7 +98,9 @@ def uncommitted(
     """Return a job that was written in a transaction of the user's."""
     if found is not None:
         return Job(queue, require_same(found, row, invocation, queue.tasks))
-    return Job(queue, record_of_row(row), is_uncommitted=True)
+    job: Job[V] = Job(queue, record_of_row(row))
+    job._is_uncommitted = True
+    return job
 
 
 # -- looking ------------------------------------------------------------------------

@@ -58,12 +58,10 @@ class Progress(NamedTuple):
 class Job(Generic[V]):
     """A stored invocation in a queue; made by ``Queue.enqueue``."""
 
-    def __init__(
-        self, queue: Queue, record: JobRecord, *, is_uncommitted: bool = False
-    ) -> None:
+    def __init__(self, queue: Queue, record: JobRecord) -> None:
         self._queue = queue
         self._record = record
-        self._is_uncommitted = is_uncommitted
+        self._is_uncommitted = False
         """Whether it was written in a transaction of the user's, and not seen since."""
         self._result: Result[V] | None = None
 
