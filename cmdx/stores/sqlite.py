@@ -7,7 +7,8 @@ SQLite: a file, or memory.
 - A transaction begins as a writing one, so it never fails half-way because another
   process writes. One that only reads does not wait for those that write.
 - Commits of others are noticed by ``pragma data_version`` on a second connection,
-  every 2 ms after another process committed and every 20 ms after a quiet second.
+  every 2 ms after another process committed. After a quiet second it is asked only if
+  the time of the log has changed, which is checked every 20 ms.
 - No connection to a file is open during a fork. SQLite remembers per process which
   locks it has on a file, and a child inherits that memory, but not the locks.
 """
@@ -45,6 +46,9 @@ SERIALIZED = 3
 
 ACTIVE_POLL, QUIET_POLL = 0.002, 0.020
 """Seconds between two checks for commits of others, after some and without any."""
+
+QUIET_AFTER = 1.0
+"""Seconds after which there is nothing going on any more."""
 
 SMALL_LOG, LARGE_LOG = 4 << 20, 64 << 20
 """Bytes from which the write-ahead log is emptied, and from which it is cut."""
@@ -132,6 +136,9 @@ class SqliteStore(Store):
         self._seen_at = 0.0
         self._seen_own = 0
         """How many commits of this store there were at the last check."""
+        self._touched_at = 0
+        """The time of the log at the last check, by the clock of the file system."""
+        self._asked_at = 0.0
         self._open()
 
     def version(self) -> int:
@@ -305,8 +312,10 @@ class SqliteStore(Store):
 
     def _poll_for_commits(self) -> bool:
         """Sleep a little, and tell whether anybody has committed since the last."""
-        is_active = REAL_CLOCK.monotonic() < self._seen_at + 1.0
+        is_active = REAL_CLOCK.monotonic() < self._seen_at + QUIET_AFTER
         REAL_CLOCK.sleep(ACTIVE_POLL if is_active else QUIET_POLL)
+        if not is_active and self._is_log_untouched():
+            return False
         try:
             version = self.version()
         except (sqlite3.Error, StoreError):
@@ -318,6 +327,20 @@ class SqliteStore(Store):
         if not own:  # of others, who may go on
             self._seen_at = REAL_CLOCK.monotonic()
         return True
+
+    def _is_log_untouched(self) -> bool:
+        """
+        Tell whether nobody can have committed since the last check.
+
+        The time of the log changes with each commit, and looking at it takes less than
+        asking the database. Times of files are coarse, so this is for quiet times, and
+        the database is asked now and then all the same.
+        """
+        now, touched_at = REAL_CLOCK.monotonic(), time_of(f"{self._path}-wal")
+        if touched_at == self._touched_at and now < self._asked_at + QUIET_AFTER:
+            return True
+        self._touched_at, self._asked_at = touched_at, now
+        return False
 
 
 def require_usable_sqlite() -> None:
@@ -381,5 +404,13 @@ def size_of(path: str) -> int:
     """Return the size of a file, in bytes; 0 if there is none."""
     try:
         return Path(path).stat().st_size
+    except OSError:
+        return 0
+
+
+def time_of(path: str) -> int:
+    """Return when a file was last written to, in nanoseconds; 0 if there is none."""
+    try:
+        return os.stat(path).st_mtime_ns  # noqa: PTH116 -- many times a second
     except OSError:
         return 0

@@ -97,6 +97,34 @@ def test_a_commit_of_a_plain_connection_is_noticed(shared_place, wait, monkeypat
     assert call.result() is True
 
 
+@pytest.mark.parametrize("touches_log", [True, False])
+def test_a_commit_in_quiet_times_is_noticed(file_place, monkeypatch, touches_log):
+    if not touches_log:  # a file system whose times are coarse
+        monkeypatch.setattr("cmdx.stores.sqlite.time_of", lambda _path: 7)
+    monkeypatch.setattr("cmdx.stores.sqlite.QUIET_AFTER", 0.1)
+    store, other, woken = file_place.open(), file_place.open(), threading.Event()
+    with store.watching(woken.set):
+        wait_until(lambda: 0 < store._seen_at < time.monotonic() - 0.1)  # it is quiet
+        woken.clear()
+
+        other.transact(add(1))
+
+        assert woken.wait(PATIENCE)
+
+
+def test_in_quiet_times_the_database_is_asked_only_now_and_then(
+    file_place, monkeypatch
+):
+    monkeypatch.setattr("cmdx.stores.sqlite.QUIET_AFTER", PATIENCE)
+    store, asked = file_place.open(), []
+    store._seen_at = -PATIENCE
+    store._is_log_untouched()
+    monkeypatch.setattr(store, "version", lambda: asked.append(1))
+    for _ in range(5):
+        assert store._poll_for_commits() is False
+    assert not asked
+
+
 def test_the_announcement_wakes_other_stores_at_once(postgres_place, monkeypatch):
     monkeypatch.setattr("cmdx.stores.listening.SNAPSHOT_INTERVAL", 3600.0)
     store = postgres_place.open()
