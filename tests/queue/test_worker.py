@@ -624,6 +624,22 @@ def test_a_receiver_that_raises_does_not_stop_the_worker(queue, caplog):
 # -- several workers -----------------------------------------------------------------
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_receiver_that_exits_stops_the_worker_and_its_jobs_are_kept(queue):
+    class Quick(Task[int], name="quick"):
+        def work(self):
+            return 7
+
+    def leave(_sender, **_payload):
+        raise SystemExit
+
+    worker = queue.worker(threads=2)
+    with job_finished.connected_to(leave), worker:
+        job = queue.enqueue(Quick())
+        assert worker.join(PATIENCE)
+    assert job.refresh().result.value == 7
+
+
 @on_each_server
 def test_two_workers_never_run_one_job_twice(store):
     runs, lock = [], Lock()
