@@ -25,14 +25,13 @@ from workers import (
     queue,  # noqa: F401
     released,
     store,  # noqa: F401
-    wait_for,
     wait_until,
     workers_of,
 )
 
 from cmdx import Task
 from cmdx.operations import operation
-from cmdx.queue import JobState
+from cmdx.queue import JobState, progress
 
 # -- in a block ----------------------------------------------------------------------
 
@@ -194,20 +193,28 @@ class Hang(Task[None], name="stopping.hang"):
     """Run until the process ends."""
 
     def work(self):
+        progress(1)
         while True:
             time.sleep(0.01)
 
 
 class HangAwaiting(Task[None], name="stopping.hang-awaiting"):
     async def work(self):
+        progress(1)
         await asyncio.Event().wait()
 
 
 @operation(persist=True)
 class HangOnce(Task[None], name="stopping.hang-once"):
     def work(self):
+        progress(1)
         while True:
             time.sleep(0.01)
+
+
+def wait_until_it_runs(job):
+    """Wait until ``work`` was called: a job is running when it was only claimed."""
+    wait_until(lambda: job.refresh().progress is not None)
 
 
 class Quick(Task[None], name="stopping.quick"):
@@ -234,7 +241,7 @@ def test_sigterm_gives_back_what_is_not_started_and_what_runs(queue):
     awaiting = queue.enqueue(HangAwaiting())
     with python(RUN, address_of(queue.store), 0.01) as process:
         for job in (running, once, awaiting):
-            wait_for(job, "running")
+            wait_until_it_runs(job)
         process.send_signal(signal.SIGTERM)
         assert output_of(process) == "the end\n"
     for job in (running, waiting, awaiting):
@@ -271,7 +278,7 @@ def wait_a_second_for(process):
 def test_a_second_signal_ends_the_grace_at_once(queue):
     job = queue.enqueue(Hang())
     with python(RUN, queue.store.name, 3600) as process:
-        wait_for(job, "running")
+        wait_until_it_runs(job)
         process.send_signal(signal.SIGTERM)
         with pytest.raises(TimeoutError):
             job.wait(0.5)
@@ -337,6 +344,7 @@ class RollBack(Task[None], name="stopping.roll_back"):
     path: str
 
     async def work(self):
+        progress(1)
         await asyncio.sleep(3600)
 
     def rollback(self):
@@ -348,7 +356,7 @@ def test_a_second_signal_rolls_back_what_runs_in_the_event_loop(queue, tmp_path)
     path = tmp_path / "rolled-back"
     job = queue.enqueue(RollBack(path=str(path)))
     with python(RUN, queue.store.name, 3600) as process:
-        wait_for(job, "running")
+        wait_until_it_runs(job)
         process.send_signal(signal.SIGTERM)
         with pytest.raises(TimeoutError):
             job.wait(0.5)
