@@ -107,7 +107,31 @@ def now() -> float:
 
 def entropy() -> int:
     """Return 80 random bits for an id; these are never replaced."""
-    return int.from_bytes(os.urandom(10), "big")
+    while True:
+        try:
+            return _drawn.pop()
+        except IndexError:
+            _drawn.extend(draw_entropy(64))
+
+
+def draw_entropy(count: int) -> list[int]:
+    """Ask the system for random numbers of 80 bits, *count* at once."""
+    drawn = os.urandom(10 * count)
+    return [
+        int.from_bytes(drawn[start : start + 10]) for start in range(0, len(drawn), 10)
+    ]
+
+
+_drawn: list[int] = []
+"""Numbers for ids to come: asking the system lets other threads go first each time."""
+
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_drawn.clear)
+
+
+def secret_bytes(count: int) -> bytes:
+    """Return random bytes for a secret; these are never replaced."""
+    return os.urandom(count)
 
 
 def draw() -> float:

@@ -91,6 +91,24 @@ def test_a_forked_child_makes_an_id_while_its_parent_makes_one(monkeypatch, name
     assert code == 0
 
 
+def test_the_random_part_of_an_id_is_another_one_in_a_forked_child():
+    def random_parts():
+        return {Plain.execute().tid.split("-", 2)[2] for _ in range(100)}
+
+    random_parts()  # some are drawn from the system in advance
+    reading, writing = os.pipe()
+    code = exit_code_of_child(
+        lambda: os.write(writing, "\n".join(random_parts()).encode())
+    )
+    os.close(writing)
+    with os.fdopen(reading) as pipe:
+        of_child = set(pipe.read().split())
+
+    assert code == 0
+    assert len(of_child) == 100
+    assert of_child.isdisjoint(random_parts())
+
+
 @retry_on(ConnectionError, limit=1, delay=0, budget=BUDGET)
 class Budgeted(Task[None]):
     def work(self) -> None:
