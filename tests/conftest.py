@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import os
+
 import pytest
 
 from cmdx import testing
@@ -11,3 +14,14 @@ from cmdx import testing
 def instant():
     with testing.instant() as clock:
         yield clock
+
+
+def pytest_configure():
+    """Let processes that tests start share compiled files; compiling takes longer."""
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+
+def pytest_collection_finish():
+    """Keep the tests themselves out of collections, which many tests ask for."""
+    gc.collect()
+    gc.freeze()

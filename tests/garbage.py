@@ -20,7 +20,11 @@ TRIES = 3
 
 @contextmanager
 def no_collector():
-    """Turn the collector off, and keep from it what was there before."""
+    """
+    Turn the collector off, and keep from it what was there before.
+
+    That stays so: looking at all tests again would take most of the time of the next.
+    """
     if not gc.isenabled():  # it is off already
         yield
         return
@@ -31,7 +35,6 @@ def no_collector():
         yield
     finally:
         gc.enable()
-        gc.unfreeze()
 
 
 def left_behind(run, times):

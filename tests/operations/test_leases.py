@@ -166,7 +166,9 @@ def test_a_thread_without_leases_ends_and_the_next_lease_starts_another(
         def work(self):
             return keeper._thread
 
-    keeper = session.ledger.lease_keeper = LeaseKeeper()
+    ledger = Ledger(session.ledger.store, lease=1.0)  # it may wait for its next beat
+    keeper = ledger.lease_keeper = LeaseKeeper()
+    session = ledger.session("threads")
     threads = []
     for number in range(2):
         threads.append(session.run(Charge(number=number), id=f"{number}").value)

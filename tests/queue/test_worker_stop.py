@@ -290,13 +290,12 @@ def test_a_second_signal_ends_the_grace_at_once(queue):
 
 @on_a_file
 def test_after_the_worker_has_run_the_signals_are_those_of_before(queue):
-    program = (
-        RUN
-        + """
+    program = f"""
 import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
+{RUN}
 print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)
 """
-    )
     with python(program, queue.store.name, 0) as process:
         queue.enqueue(Quick()).wait(PATIENCE)
         process.send_signal(signal.SIGTERM)

@@ -90,8 +90,8 @@ class Call(Thread):
         except BaseException as error:
             self.error = error
 
-    def result(self):
-        self.join(PATIENCE)
+    def result(self, patience=PATIENCE):
+        self.join(patience)
         if self.is_alive():
             pytest.fail("a thread never ended")
         if self.error is not None:

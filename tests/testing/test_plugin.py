@@ -45,7 +45,9 @@ def assert_passed(finished, tests):
 def suite(tmp_path):
     def call(code, *options):
         (tmp_path / "test_shown.py").write_text(code, "utf-8")
-        quiet = ("-p", "no:cacheprovider", "-W", "error", "-q")
+        # The plugin of hypothesis takes a second to import.
+        without = ("-p", "no:cacheprovider", "-p", "no:hypothesispytest")
+        quiet = (*without, "-W", "error", "-q")
         options = options or WITHOUT_ASYNC_PLUGINS
         return run("-m", "pytest", *quiet, *options, cwd=tmp_path)
 
