@@ -125,7 +125,7 @@ def report_deaths(screen: Screen, queue: Queue, target: str) -> Iterator[None]:
 def death_text(job: Job[Any], target: str) -> str:
     """Return that a job has died, why, and how to look at it."""
     command = f"python -m cmdx jobs {target} show {shlex.quote(job.id)}"
-    reason = "" if job.reason is None else f": {shortened(job.reason)}"
+    reason = "" if job.reason is None else f": {shortened(job.reason.rstrip('.'))}"
     return printable(
         f"the job {job.id} of {job.task} has died{reason}; look at it with `{command}`"
     )

@@ -38,6 +38,11 @@ class Fail(Task[None], name="cli.fail"):
         self.fail("the card was declined", code=402)
 
 
+class Sentence(Task[None], name="cli.sentence"):
+    def work(self):
+        self.fail("Try another card.")
+
+
 class Raise(Task[None], name="cli.raise"):
     def work(self):
         raise ValueError("no such order")
@@ -272,6 +277,15 @@ def test_what_is_told_of_a_dead_job_is_one_line_that_can_be_printed(app):
         f"the job wordy of cli.wordy has died: two lines ?[2J{'x' * 186}...; look at "
         "it with `python -m cmdx jobs queue_app:queue show wordy`"
     )
+
+
+def test_a_reason_that_is_a_sentence_is_told_without_its_dot(app):
+    from cmdx.cli.reports import death_text
+
+    job = app.queue.enqueue(app.Sentence())
+    app.queue.drain()
+
+    assert "has died: Try another card; look at" in death_text(job.refresh(), "a:b")
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no pty")
