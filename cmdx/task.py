@@ -401,8 +401,8 @@ class Task(Invocation, Generic[V_co]):
 
 
 def reserved_names(cls: type[Task[Any]]) -> frozenset[str]:
-    """Return the names that fields cannot have: those of the classes of cmdx."""
-    ours = (base for base in cls.__mro__ if base.__module__.startswith("cmdx."))
+    """Return the names that fields cannot have: those of the base classes of cmdx."""
+    ours = (base for base in cls.__mro__[1:] if base.__module__.startswith("cmdx."))
     return frozenset(("work", "rollback")).union(*map(vars, ours))
 
 

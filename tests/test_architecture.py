@@ -17,9 +17,10 @@ import cmdx
 LINES = """
     __main__
     cli.main
-    cli.demo  cli.demo_queue  cli.inspect  cli.migrate  cli.queues
+    cli.demo  cli.demo_delivery  cli.demo_queue  cli.inspect  cli.migrate  cli.queues
     cli.describe  cli.processes  cli.targets
     cli.reports
+    delivery
     queue
     operations
     stores  wire

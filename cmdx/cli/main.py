@@ -53,9 +53,10 @@ def command_line() -> argparse.ArgumentParser:
         "demo",
         help="run a few tasks and print their results",
         description="Run a flaky task, a skipped one, a failed one, and a chain; or "
-        "kill a worker of a queue.",
+        "kill a worker of a queue; or let an endpoint of webhooks fail for a minute.",
     )
-    demo.add_argument("subject", nargs="?", choices=("tasks", "queue"), default="tasks")
+    subjects = ("tasks", "queue", "delivery")
+    demo.add_argument("subject", nargs="?", choices=subjects, default="tasks")
     demo.set_defaults(run=run_demo)
     add_inspect(commands)
     add_migrate(commands)
@@ -70,6 +71,10 @@ def run_demo(asked: argparse.Namespace) -> int:
         from cmdx.cli.demo_queue import show as show_queue
 
         return 0 if show_queue() else 1
+    if asked.subject == "delivery":
+        from cmdx.cli.demo_delivery import show as show_delivery
+
+        return 0 if show_delivery() else 1
     from cmdx.cli.demo import show
 
     show()

@@ -17,6 +17,7 @@ from cmdx.queue.enqueue import record_of_row, require_same, write_row
 from cmdx.queue.errors import JobGone
 from cmdx.queue.filters import filter_of
 from cmdx.queue.jobs import Job
+from cmdx.queue.lanes import lane_of
 from cmdx.queue.records import lock_queue, peek_job, readable_records, update_job
 from cmdx.queue.schedules import Schedule, ScheduleRecord
 from cmdx.queue.signals import (
@@ -174,14 +175,27 @@ Replayed: TypeAlias = "list[tuple[JobRecord, bool]]"
 """Jobs, and whether each of them runs again."""
 
 
-def loading(queue: Queue, which: Which) -> Callable[[Statements], list[JobRecord]]:
-    """Return the unit that loads jobs by their ids or by filters, to be changed."""
+def loading(
+    queue: Queue, which: Which, *, of_lanes: bool = True
+) -> Callable[[Statements], list[JobRecord]]:
+    """
+    Return the unit that loads jobs by their ids or by filters, to be changed.
+
+    Args:
+        queue: The queue.
+        which: The ids, or the filters.
+        of_lanes: Whether filters also select jobs of lanes.
+    """
     ids = list(map(check_id, which)) if isinstance(which, list) else None
     select = selecting(queue, {} if isinstance(which, list) else which)
 
     def load(statements: Statements) -> list[JobRecord]:
         lock_queue(statements, queue.name)
-        wanted = ids or [record.id for record in select(statements)]
+        wanted = ids or [
+            record.id
+            for record in select(statements)
+            if of_lanes or record.lane is None
+        ]
         found = (records.load_job(statements, id_) for id_ in wanted)
         return [record for record in found if record and record.queue == queue.name]
 
@@ -219,14 +233,16 @@ def cancelling(queue: Queue, which: Which) -> Action[list[JobRecord], int]:
     return Action(cancel, tell)
 
 
-def replaying(queue: Queue, which: Which) -> Action[Replayed, Replayed]:
+def replaying(
+    queue: Queue, which: Which, *, of_lanes: bool = False
+) -> Action[Replayed, Replayed]:
     """Let jobs that have ended run again."""
-    load = loading(queue, which)
+    load = loading(queue, which, of_lanes=of_lanes)
 
     def replay(statements: Statements) -> Replayed:
         lock_queue(statements, queue.name)
         place_all(statements, queue.name)
-        return [replay_one(statements, record) for record in load(statements)]
+        return [replay_one(statements, queue, record) for record in load(statements)]
 
     def tell(replayed: Replayed) -> Replayed:
         for record, was_replayed in replayed:
@@ -244,7 +260,9 @@ def place_all(statements: Statements, queue: str) -> None:
         place_arrivals(statements, queue)
 
 
-def replay_one(statements: Statements, record: JobRecord) -> tuple[JobRecord, bool]:
+def replay_one(
+    statements: Statements, queue: Queue, record: JobRecord
+) -> tuple[JobRecord, bool]:
     """Replay a job; return it, or who has its unique text, and whether it was."""
     after = table.replay(record, statements.now)
     if after is None:
@@ -255,6 +273,10 @@ def replay_one(statements: Statements, record: JobRecord) -> tuple[JobRecord, bo
             if not table.has_lapsed(holder, statements.now):
                 return holder, False
             statements.execute(records.FREE_UNIQUE, sequence=holder.sequence)
+    lane = None if after.lane is None else lane_of(queue, after.lane)
+    if lane is not None:
+        after = after._replace(key=lane.replay_key(after))
+        statements.execute(records.SET_KEY, key=after.key, sequence=after.sequence)
     update_job(statements, after)
     return after, True
 
@@ -265,6 +287,11 @@ def replayed_job(queue: Queue, id: str, replayed: Replayed) -> Job[Any]:  # noqa
         raise JobGone(id)
     ((record, _),) = replayed
     return Job(queue, record)
+
+
+def count_replayed(replayed: Replayed) -> int:
+    """Return how many jobs run again."""
+    return sum(was_replayed for _, was_replayed in replayed)
 
 
 def pruning(

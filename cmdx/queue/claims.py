@@ -24,6 +24,7 @@ from cmdx.clock import entropy
 from cmdx.queue import clerk, records, table
 from cmdx.queue.clerk import Demand, Report, Round, WorkerLost
 from cmdx.queue.jobs import Job
+from cmdx.queue.lanes import lanes_of
 from cmdx.queue.schedules import Schedule
 from cmdx.queue.signals import (
     announce,
@@ -154,6 +155,7 @@ class Claims:
             removes=self._is_removal_due(),
             known=frozenset(self._claimed) if self._is_uncertain else None,
             told_piles=self._recent_piles(),
+            lanes=lanes_of(self.queue),
         )
         is_strict = any(end.record.is_once for end in ends)
         self._is_uncertain, self._unwritten = True, ends  # until that is known
@@ -257,6 +259,8 @@ def tell(queue: Queue, report: Report) -> None:
     if any(signal.receivers for signal in ENDS.values()):
         for record in (*report.ended, *report.lost):
             try_to(tell_end, queue, record)
+    for lane, notice in report.notices:
+        try_to(lane.tell, notice)
     for tick in report.ticks:
         try_to(tell_tick, queue, tick)
     for pile in report.piles:

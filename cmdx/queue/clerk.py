@@ -10,6 +10,7 @@ A round of a worker is one unit, in this order:
 5. jobs with a key get their places                      ``upkeep.place_arrivals``
 6. what has ended long ago is removed                      ``upkeep.remove_ended``
 7. jobs that are due are claimed                                     ``claim_due``
+8. other packages do the same for jobs of theirs                    ``visit_lane``
 
 Workers, ``cancel`` and ``replay`` change the order of keys, and lock the row of the
 queue before they do. Producers just insert. Every write names its owner: a worker that
@@ -25,26 +26,31 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from cmdx.queue import records, table
-from cmdx.queue.records import lock_queue, start_jobs, survey, update_jobs
+from cmdx.queue.lanes import Visit
+from cmdx.queue.records import lock_queue, start_jobs, survey
 from cmdx.queue.schedules import MOST_TICKS, fire_due, next_time_of
 from cmdx.queue.table import JobState
 from cmdx.queue.upkeep import (
     LOOK_EVERY,
     is_number,
     look_at_clock,
-    note_change,
     place_arrivals,
     readable,
     remove_ended,
+    write_changes,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from cmdx.queue.lanes import Lane
     from cmdx.queue.records import Survey
     from cmdx.queue.schedules import Tick
     from cmdx.queue.table import JobRecord
     from cmdx.stores import Statements
+
+RESERVED = 8
+"""How many places jobs of lanes have to themselves, in every second round."""
 
 SMALLEST_PILE = 10
 """So many delayed jobs of one task that are due at once are worth a warning."""
@@ -58,6 +64,10 @@ class End:
     change: Callable[[JobRecord, float, float], JobRecord]
     """A function of ``cmdx.queue.table``: of the record, the time, and ``keep``."""
     progress: str | None = None
+    lane: Lane | None = None
+    """Who decides what becomes of the job instead."""
+    outcome: Any = None
+    """What the lane decides by."""
 
 
 @attrs.frozen
@@ -73,6 +83,8 @@ class Demand:
     """Whether it runs nothing, so that a job may be claimed that may kill it."""
     passes_crashed: bool = False
     """Whether such jobs are passed over, so that others need not wait for them."""
+    reserved: int = 0
+    """How many more jobs can be taken that are jobs of lanes."""
 
     @property
     def kinds(self) -> tuple[bool, bool]:
@@ -83,6 +95,16 @@ class Demand:
     def is_empty(self) -> bool:
         """Whether it takes nothing."""
         return self.limit <= 0 or not any(self.kinds)
+
+    def with_reserve(self) -> Demand:
+        """Return the demand, with some places for jobs of lanes alone."""
+        count = max(int(min(RESERVED, self.limit - 1, self.coroutines - 1)), 0)
+        return attrs.evolve(
+            self,
+            limit=self.limit - count,
+            coroutines=self.coroutines - count,
+            reserved=count,
+        )
 
     def room_for(self, is_async: int, found: Sequence[JobRecord]) -> int:
         """Return how many jobs of a kind can be taken besides those that were found."""
@@ -116,6 +138,10 @@ class Report:
     piles: list[Pile] = attrs.field(factory=list)
     cancels: set[int] = attrs.field(factory=set)
     """The jobs of this worker that are to be cancelled, by their numbers."""
+    lane_ends: list[tuple[Lane, JobRecord, Any]] = attrs.field(factory=list)
+    """Jobs of lanes that have ended, and the outcome of each."""
+    notices: list[tuple[Lane, Any]] = attrs.field(factory=list)
+    """What lanes have to tell."""
     waits_until_idle: bool = False
     """Whether a job is due that may be run only while nothing else is."""
     next_due: float = math.inf
@@ -142,6 +168,7 @@ class Round:
     """The jobs that the worker knows it has; None if it can have no others."""
     told_piles: frozenset[str] = frozenset()
     """The tasks that need no warning of many jobs."""
+    lanes: Sequence[Lane] = ()
 
     def __call__(self, statements: Statements) -> Report:
         """Do the round."""
@@ -151,7 +178,7 @@ class Round:
         if self.changes_order(found, statements.now):
             lock_queue(statements, self.queue)
         if self.ends:
-            report.ended = self.write_ends(statements)
+            self.write_ends(statements, report)
         if self.progress:
             self.write_progress(statements)
         if self.known is not None:
@@ -159,9 +186,12 @@ class Round:
         self.tidy(statements, found, report)
         if found.has_cancels:
             report.cancels = self.asked_to_cancel(statements)
-        if not (found.is_paused or self.demand.is_empty):
+        may_claim = not (found.is_paused or self.demand.is_empty)
+        if may_claim:
             self.claim_due(statements, report)
             report.piles = self.find_piles(statements, report.claimed)
+        for lane in self.lanes:
+            self.visit_lane(statements, lane, report, may_claim=may_claim)
         next_event = self.next_event(statements, found, report)
         report.next_due = min(report.next_due, next_event)
         return report
@@ -180,6 +210,7 @@ class Round:
             or looks
             or found.has_arrivals
             or is_uncertain
+            or self.lanes
         )
 
     def tidy(self, statements: Statements, found: Survey, report: Report) -> None:
@@ -211,29 +242,22 @@ class Round:
 
     # -- ends -----------------------------------------------------------------------
 
-    def write_ends(self, statements: Statements) -> list[JobRecord]:
+    def write_ends(self, statements: Statements, report: Report) -> None:
         """Write how jobs have ended, those that this worker still has."""
         rows = statements.execute(records.OWNED, queue=self.queue, owner=self.owner)
         owned = {sequence: facts for sequence, *facts in rows}
-        changed = []
         for end in self.ends:
             record = self.still_owned(statements, end, owned)
             if record is None:
                 continue
+            if end.lane is not None:
+                report.lane_ends.append((end.lane, record, end.outcome))
+                continue
             after = end.change(record, statements.now, self.keep)
             # A job that others found dead may be ended, but not be taken up again.
             if table.is_ended(after) or not table.is_ended(record):
-                changed.append(without_taken_text(statements, record, after))
-        self.write_changes(statements, changed)
-        return changed
-
-    def write_changes(
-        self, statements: Statements, changed: Sequence[JobRecord]
-    ) -> None:
-        """Write what became of jobs, and what that means for others."""
-        update_jobs(statements, changed)
-        for record in changed:
-            note_change(statements, record)
+                report.ended.append(without_taken_text(statements, record, after))
+        write_changes(statements, report.ended)
 
     def still_owned(
         self, statements: Statements, end: End, owned: dict[int, list[Any]]
@@ -276,7 +300,7 @@ class Round:
             without_taken_text(statements, job, table.put_back(job, now, keep))
             for job in unknown
         ]
-        self.write_changes(statements, put_back)
+        write_changes(statements, put_back)
 
     def asked_to_cancel(self, statements: Statements) -> set[int]:
         """Return which running jobs of this worker are to be cancelled."""
@@ -284,6 +308,24 @@ class Round:
             records.CANCELS_OF, queue=self.queue, owner=self.owner
         )
         return {sequence for (sequence,) in rows}
+
+    # -- lanes ----------------------------------------------------------------------
+
+    def visit_lane(
+        self, statements: Statements, lane: Lane, report: Report, *, may_claim: bool
+    ) -> None:
+        """Let a lane write the ends of its jobs, and claim others."""
+        ends = [(job, outcome) for of, job, outcome in report.lane_ends if of is lane]
+        free = self.demand.room_for(1, report.claimed) + self.demand.reserved
+        room = free if may_claim else 0
+        visit = Visit(self.queue, self.owner, self.keep, ends, room, self.removes)
+        lane.visit(statements, visit)
+        if visit.claimed:
+            self.keep_worker(statements)
+        report.claimed += visit.claimed
+        report.ended += visit.changed
+        report.notices += [(lane, notice) for notice in visit.notices]
+        report.next_due = min(report.next_due, visit.next_due)
 
     # -- dead workers ---------------------------------------------------------------
 
@@ -302,7 +344,7 @@ class Round:
             jobs = list(readable(statements, rows))
             crashed += [table.crash(job, now, self.keep) for job in jobs]
             statements.execute(records.REMOVE_WORKER, token=token)
-        self.write_changes(statements, crashed)
+        write_changes(statements, crashed)
         return crashed
 
     # -- claims ---------------------------------------------------------------------

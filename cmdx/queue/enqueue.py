@@ -11,16 +11,12 @@ User code runs in the first two steps only; ``write_row`` runs inside a transact
 from __future__ import annotations
 
 import json
-import sys
 from contextlib import suppress
-from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
 
-from cmdx import Result, Task
-from cmdx.chain import chain_of, new_id, running_task
+from cmdx.chain import new_id
 from cmdx.declare.checks import check_kinds, check_names, check_seconds
 from cmdx.exceptions import DefinitionError
-from cmdx.inputs.resolve import resolve
 from cmdx.queue import records, table
 from cmdx.queue.errors import JobConflict
 from cmdx.queue.jobs import read_invocation
@@ -33,13 +29,14 @@ from cmdx.queue.policy import (
     options_text,
 )
 from cmdx.queue.table import AFTER, ARRIVING, AT, ENDED, STARTED, JobRecord, JobState
-from cmdx.run.record import check_can_start
-from cmdx.wire import RefusedInputError, WireError, dump_invocation, fingerprint
+from cmdx.wire import WireError, dump_invocation, fingerprint
+from cmdx.wire.sending import check_unused, due_time, origin_data, resolved_copy
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from datetime import datetime
 
-    from cmdx import RetryOptions
+    from cmdx import RetryOptions, Task
     from cmdx.queue.queue import Queue
     from cmdx.stores import Statements
 
@@ -96,7 +93,7 @@ def new_row(
     queue: Queue, invocation: Task[Any], options: Mapping[str, Any], now: float
 ) -> Row:
     """Return the row of a new job; refuse what could not run."""
-    check_invocation(invocation)
+    check_unused(invocation, "queue")
     check_names("enqueue", options, EnqueueKeywords.__annotations__, OTHER_WORDS)
     plan = QueuePlan.of(type(invocation))
     of_call = check_retry(options.get("retry"))
@@ -110,6 +107,7 @@ def new_row(
     unique = checked_text("unique", options.get("unique"))
     until = until_text(options.get("until"), unique, now)
     dumped = dump_invocation(invocation)
+    origin = origin_data()
     return {
         "id": checked_text("id", options.get("id")) or new_id(),
         "queue": queue.name,
@@ -130,8 +128,10 @@ def new_row(
         "unique_until": until,
         "unique_held": unique,
         "schedule": None,
-        "origin": origin_text(),
+        "origin": json.dumps(origin) if origin else None,
         "created_at": now,
+        "lane": None,
+        "lane_facts": None,
     }
 
 
@@ -152,70 +152,12 @@ OTHER_WORDS = {
 """What other libraries call the options: Celery, dramatiq, huey and procrastinate."""
 
 
-def check_invocation(invocation: object) -> None:
-    """Refuse anything but a task with its inputs that has not run."""
-    if not isinstance(invocation, Task):
-        message = (
-            "a queue takes an invocation, such as ChargeCard(order_id=7), "
-            f"got {wrong_invocation(invocation)}"
-        )
-        raise TypeError(message)
-    again = "queue.enqueue(%s(...))"
-    check_can_start(invocation, awaits=True, instead=again, again=again)
-
-
-def wrong_invocation(given: object) -> str:
-    """Say what was given in place of an invocation, and what to give."""
-    if isinstance(given, type) and issubclass(given, Task):
-        name = given.__qualname__
-        return f"the class {name}. Give it its inputs: {name}(...)."
-    if isinstance(given, Result):
-        name = given.task.__qualname__
-        return f"the result of a task that has run. Give another one: {name}(...)."
-    return f"{given!r}."
-
-
 def key_of(invocation: Task[Any], plan: QueuePlan, key: object) -> str | None:
     """Check the inputs of a job, and return its key."""
     resolved = resolved_copy(invocation)
     if key is None:
         key = plan.key(resolved) if callable(plan.key) else plan.key
     return checked_text("key", key)
-
-
-def resolved_copy(invocation: Task[Any]) -> Task[Any]:
-    """Return a task with the same inputs, resolved; refuse inputs that are wrong."""
-    run = invocation._cmdx_
-    values = run.given if run._context is None else run._context.items()
-    task = type(invocation)(dict(values))
-    run = task._cmdx_
-    run.start(task, awaits=True)
-    resolve(task, run.plan.inputs)
-    if run._errors:
-        name = type(invocation).__qualname__
-        raise RefusedInputError(f"{name} cannot be enqueued: {run._errors}.")
-    return task
-
-
-def due_time(now: float, after: object, at: object) -> float:
-    """Return when a job is due; what is past is due now."""
-    if after is not None and at is not None:
-        message = "enqueue takes after= or at=, got both. Leave one of them out."
-        raise DefinitionError(message)
-    if isinstance(after, timedelta):
-        message = "enqueue: after is a number of seconds: delta.total_seconds()."
-        raise DefinitionError(message)
-    if after is not None:
-        return now + check_seconds("enqueue", "after", after)
-    if at is None:
-        return now
-    if not isinstance(at, datetime) or at.tzinfo is None:
-        message = (
-            f"enqueue: at must be a datetime with a time zone, got {at!r}. "
-            "Write datetime(..., tzinfo=UTC)."
-        )
-        raise DefinitionError(message)
-    return max(now, at.timestamp())
 
 
 def timing_of(after: object, at: object) -> str | None:
@@ -268,29 +210,6 @@ def until_text(until: object, unique: str | None, now: float) -> str | None:
         )
         raise DefinitionError(message)
     return repr(now + check_seconds("enqueue", "until", until, above_zero=True))
-
-
-def origin_text() -> str | None:
-    """Return what a job carries of the task that enqueues it, as JSON."""
-    origin: dict[str, str] = {}
-    task = running_task()
-    if task is not None and task._cmdx_.phase == "running":
-        chain = chain_of(task._cmdx_)
-        origin["cid"] = chain.id
-        if chain.xid is not None:
-            origin["xid"] = str(chain.xid)
-    origin.update(trace_headers())
-    return json.dumps(origin) if origin else None
-
-
-def trace_headers() -> Mapping[str, str]:
-    """Return the trace of OpenTelemetry that is under way, if there is one."""
-    propagate: Any = sys.modules.get("opentelemetry.propagate")
-    if propagate is None:
-        return {}
-    headers: dict[str, str] = {}
-    propagate.inject(headers)
-    return {name: headers[name] for name in ("traceparent",) if name in headers}
 
 
 # -- writing ------------------------------------------------------------------------

@@ -89,6 +89,13 @@ class JobIndeterminate(JobError):  # noqa: N818 -- like those of the contract
         )
 
 
+class JobDropped(JobError):  # noqa: N818 -- like those of the contract
+    """The package that runs the job has given it up."""
+
+    def __init__(self, id: str, why: str) -> None:  # noqa: A002 -- as users write it
+        super().__init__(f"the job {id!r} was dropped: {why}. Replay it if need be.")
+
+
 class JobUnreadable(JobError):  # noqa: N818 -- like those of the contract
     """No worker could make the task of its stored form."""
 

@@ -18,6 +18,7 @@ from cmdx.queue import table
 from cmdx.queue.errors import (
     JobCancelled,
     JobCrashed,
+    JobDropped,
     JobGone,
     JobIndeterminate,
     JobUnreadable,
@@ -306,6 +307,8 @@ def error_of(record: JobRecord) -> Exception:
         return JobIndeterminate(record.id)
     if record.error == "JobUnreadable":
         return JobUnreadable(record.id, record.reason or "it was edited.")
+    if record.error == "JobDropped":
+        return JobDropped(record.id, record.reason or "for an unknown reason")
     return JobCancelled(record.id)
 
 

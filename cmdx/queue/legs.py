@@ -25,6 +25,7 @@ from cmdx.chain import chain_of, running
 from cmdx.queue import table
 from cmdx.queue.clerk import End
 from cmdx.queue.jobs import Job, current_leg, origin_of, read_invocation
+from cmdx.queue.lanes import lane_of
 from cmdx.queue.policy import QueuePlan, options_from, plan_under
 from cmdx.queue.signals import announce, job_hung, job_retried, job_started
 from cmdx.report import error_name
@@ -68,6 +69,8 @@ class Leg:
         self.timeout: float | None = None
         self.progress: str | None = None
         """What the work last said of its progress, as JSON."""
+        self.note: Any = None
+        """What the work of a lane has noted for it."""
         self.stored_progress: str | None = None
         """What of that is stored; the rest is stored with the end of the leg."""
         self._limit = deadlines.TimeLimit(math.inf)
@@ -99,6 +102,10 @@ class Leg:
 
     def end_by(self, result: Result[Any]) -> End:
         """Return what becomes of the job by the result of its run."""
+        if self.record.lane is not None:
+            lane: Any = lane_of(self.queue, self.record.lane)
+            outcome = lane.outcome_of(result, self.note)
+            return End(self.record, table.give_back, lane=lane, outcome=outcome)
         failure = result.caused_failure  # perhaps that of another task inside
         cause = None if failure is None else failure.cause
         return self.end(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from threading import Thread
 from typing import TYPE_CHECKING
 
@@ -9,11 +10,15 @@ from cmdx.queue.legs import run_guarded
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from contextvars import Context
 
     from cmdx.queue.clerk import End
     from cmdx.queue.legs import Leg
+
+MOST_THREADS = 64
+"""How many calls of ``asyncio.to_thread`` run at the same time; asyncio would allow
+four more than there are processors."""
 
 
 class LegLoop:
@@ -34,10 +39,10 @@ class LegLoop:
         self._tasks: set[asyncio.Task[None]] = set()
         """What runs; asyncio itself keeps only weak references."""
 
-    def start(self, leg: Leg) -> None:
-        """Have the loop run a leg."""
+    def start(self, legs: Sequence[Leg]) -> None:
+        """Have the loop run legs."""
         loop = self._loop or self._start_loop()
-        loop.call_soon_threadsafe(self._create_task, leg)
+        loop.call_soon_threadsafe(self._create_tasks, legs)
 
     def stop(self) -> None:
         """Stop the loop; nothing runs in it any more."""
@@ -48,6 +53,8 @@ class LegLoop:
         import asyncio
 
         loop = self._loop = asyncio.new_event_loop()
+        # Names are looked up in them, and that may take as long as a timeout.
+        loop.set_default_executor(ThreadPoolExecutor(MOST_THREADS))
         thread = Thread(
             target=self._context.copy().run,
             args=[run_loop, loop],
@@ -58,13 +65,14 @@ class LegLoop:
         thread.start()
         return loop
 
-    def _create_task(self, leg: Leg) -> None:
+    def _create_tasks(self, legs: Sequence[Leg]) -> None:
         import asyncio
 
-        loop, context = asyncio.get_running_loop(), self._context.copy()
-        task = loop.create_task(self._run(leg), context=context)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        loop = asyncio.get_running_loop()
+        for leg in legs:
+            task = loop.create_task(self._run(leg), context=self._context.copy())
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
 
     async def _run(self, leg: Leg) -> None:
         self._add_end(leg, await run_guarded(leg, awaits=True))

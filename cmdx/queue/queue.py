@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from cmdx import RetryOptions, Task
-    from cmdx.queue.actions import Action, Replayed
+    from cmdx.queue.actions import Action
     from cmdx.queue.enqueue import EnqueueKeywords, Row
     from cmdx.queue.filters import JobFilters
     from cmdx.queue.jobs import Job
@@ -308,11 +308,11 @@ class Queue:
 
         They are chosen by *task*, *inputs*, *key*, *error*, *since* and *until*, as for
         ``find``, or *everything* that is dead is replayed. With *state* they are those
-        in another state.
+        in another state. Deliveries are left out: ``Courier.replay_all`` is for them.
         """
         require_filter("replay_all", filters, everything=everything)
         dead = with_dead(self._with_full_name(filters))
-        return count_replayed(self._do(actions.replaying(self, dead)))
+        return actions.count_replayed(self._do(actions.replaying(self, dead)))
 
     async def areplay_all(
         self, *, everything: bool = False, **filters: Unpack[JobFilters]
@@ -320,7 +320,7 @@ class Queue:
         """Do what ``replay_all`` does, without blocking the event loop."""
         require_filter("replay_all", filters, everything=everything)
         dead = with_dead(await self._awith_full_name(filters))
-        return count_replayed(await self._ado(actions.replaying(self, dead)))
+        return actions.count_replayed(await self._ado(actions.replaying(self, dead)))
 
     def prune(self, state: JobState | str, until: datetime | float) -> int:
         """
@@ -469,8 +469,3 @@ class Queue:
     async def _ado(self, action: Action[Any, R]) -> R:
         value = await self.store.atransact(action.unit, read_only=action.read_only)
         return action.finish(value)
-
-
-def count_replayed(replayed: Replayed) -> int:
-    """Return how many jobs run again."""
-    return sum(was_replayed for _, was_replayed in replayed)

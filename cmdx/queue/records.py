@@ -6,7 +6,7 @@ import math
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from cmdx.queue.table import ARRIVING, JobRecord, JobState
+from cmdx.queue.table import ARRIVING, LANES, JobRecord, JobState
 from cmdx.stores.errors import StoreError
 
 if TYPE_CHECKING:
@@ -20,14 +20,15 @@ LISTED = ", ".join(COLUMNS)
 NEW_COLUMNS = (
     "id", "queue", "state", "rank", "due_at", "priority", "key", "task", "module",
     "inputs", "retry", "options", "is_async", "is_once", "timing", "unique_text",
-    "unique_until", "unique_held", "schedule", "origin", "created_at",
+    "unique_until", "unique_held", "schedule", "origin", "created_at", "lane",
+    "lane_facts",
 )  # fmt: skip
 """What a new job has; all else is empty or zero."""
 
 CHANGEABLE = (
     "state", "rank", "due_at", "position", "timing", "unique_held", "schedule", "owner",
     "crashes", "cancels", "unread_since", "suspension", "result", "error", "reason",
-    "progress", "started_at", "ended_at",
+    "progress", "started_at", "ended_at", "lane_facts",
 )  # fmt: skip
 """What events change."""
 
@@ -42,6 +43,7 @@ PEEK = f"{SELECT} where id = :id"
 LOAD = f"{PEEK} for update"
 PEEK_UNIQUE = f"{SELECT} where queue = :queue and unique_held = :text"
 LOAD_UNIQUE = f"{PEEK_UNIQUE} for update"
+SET_KEY = "update cmdx_job set key = :key where sequence = :sequence"
 UPDATE = f"update cmdx_job set {ASSIGNED} where sequence = :sequence"  # noqa: S608 -- names of columns
 
 CLAIMABLE = """
@@ -50,10 +52,10 @@ CLAIMABLE = """
 FIRST_DUE = "order by due_at, sequence limit :limit for update skip locked"
 SELECT_DUE = f"{SELECT} where {CLAIMABLE} {FIRST_DUE}"
 SELECT_UNCRASHED = f"{SELECT} where {CLAIMABLE} and crashes = 0 {FIRST_DUE}"
-NEXT_RANK = """
+NEXT_RANK = f"""
     select min(rank) from cmdx_job
-    where queue = :queue and state = 'ready' and rank > :rank
-"""
+    where queue = :queue and state = 'ready' and rank > :rank and rank < {LANES}
+"""  # noqa: S608 -- a constant
 NEXT_DUE = """
     select due_at, created_at from cmdx_job
     where queue = :queue and state = 'ready' and rank = :rank and due_at > :now

@@ -28,6 +28,8 @@ LINGER = 0.002
 """The longest time that an end waits to be written, in seconds."""
 SHORT_LINGER = 0.0015
 """Seconds after which a busy thread does a round that is due, before the clerk does."""
+LONGEST_LINGER = 0.008
+"""The longest time that ends wait for others, if those come one after the other."""
 ROUND_EVERY = 5.0
 """Seconds after which a round is done, even if nothing happens."""
 AT_ONCE = -math.inf
@@ -49,6 +51,10 @@ class RoundTimer:
         self._changed = changed
         self._moment = math.inf
         """When the next round is wanted."""
+        self._gathers_since = math.inf
+        """When the first end came that waits for others."""
+        self._gathers_until = math.inf
+        """The moment, if it was planned by ``gather``."""
         self._earliest = -math.inf
         """When it may be done, unless it has to be done at once."""
         self._idle_threads = 0
@@ -80,6 +86,21 @@ class RoundTimer:
                 self.remind_clerk()
             elif self._moment < self._idle_until:
                 self._changed.notify()
+
+    def gather(self) -> None:
+        """
+        Have a round be done when no other end comes for a moment.
+
+        A round for many ends takes less than many rounds.
+        """
+        now = monotonic()
+        with self._changed:
+            self._gathers_since = min(self._gathers_since, now)
+            until = min(now + LINGER, self._gathers_since + LONGEST_LINGER)
+            if self._moment == self._gathers_until:
+                self._moment = math.inf  # nothing else needs the round
+            self._gathers_until = until
+            self.plan(until)
 
     def hold_until(self, moment: float) -> None:
         """Plan no round before a moment, from now on."""
@@ -148,6 +169,7 @@ class RoundTimer:
             if is_due:
                 self._thread = get_ident()
                 self._moment = math.inf  # what happens from now on needs another one
+                self._gathers_since = self._gathers_until = math.inf
             yield is_due
         finally:
             self._thread = 0

@@ -433,7 +433,8 @@ def job_row(record: ScheduleRecord, now: float) -> dict[str, Any]:
     template: dict[str, Any] = json.loads(record.template)
     json.loads(template["inputs"])  # or every job of it would be dead
     times = {"due_at": now, "created_at": now}
-    return {**template, "id": record.job, "schedule": record.id, **times}
+    row = {**dict.fromkeys(records.NEW_COLUMNS), **template}  # an older one has fewer
+    return {**row, "id": record.job, "schedule": record.id, **times}
 
 
 def note_end(statements: Statements, job: Any) -> None:

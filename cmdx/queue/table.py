@@ -35,6 +35,9 @@ UNREAD_PAUSE = 30.0
 UNREAD_LIMIT = 3600.0
 """Seconds after which a job that nobody can read is dead."""
 
+LANES = 2**40
+"""Ranks from here on are those of lanes; they are above all others."""
+
 ARRIVING = "arriving"
 AFTER, AT = "after", "at"
 STARTED, ENDED = "started", "ended"
@@ -107,6 +110,10 @@ class JobRecord(NamedTuple):
     created_at: float
     started_at: float | None
     ended_at: float | None
+    lane: int | None
+    """The rank of a job that another package lets go, see ``cmdx.queue.lanes``."""
+    lane_facts: str | None
+    """What that package keeps with it, as JSON."""
 
 
 def public_state(state: str) -> JobState:
@@ -159,7 +166,7 @@ def replay(record: JobRecord, now: float) -> JobRecord | None:
         return None
     return record._replace(
         state=JobState.READY if record.key is None else ARRIVING,
-        rank=rank_of(record.priority, record.key, record.is_async),
+        rank=waiting_rank(record),
         due_at=now,
         position=None,
         unique_held=record.unique_text if keeps_unique(record, now) else None,
@@ -176,6 +183,7 @@ def replay(record: JobRecord, now: float) -> JobRecord | None:
         progress=None,
         started_at=None,
         ended_at=None,
+        lane_facts=None,
     )
 
 
@@ -247,7 +255,7 @@ def give_back(record: JobRecord, now: float, keep: float) -> JobRecord:
     return record._replace(
         state=JobState.READY,
         owner=None,
-        rank=rank_of(record.priority, record.key, record.is_async),
+        rank=waiting_rank(record),
         due_at=min(record.due_at, now),  # the clock may have been set back since
         started_at=None,
     )
@@ -286,6 +294,8 @@ def bury_unread(record: JobRecord, now: float, keep: float, *, why: str) -> JobR
 
 def crash(record: JobRecord, now: float, keep: float) -> JobRecord:
     """Note that the process which ran a job has died."""
+    if record.lane is not None:  # it runs no code of the user's that may have killed it
+        return give_back(record, now, keep)
     crashed = record._replace(crashes=record.crashes + 1)
     if crashed.is_once:
         # The owner keeps its token: it may be alive, and end the job after all.
@@ -308,12 +318,19 @@ def wait_until(record: JobRecord, moment: float) -> JobRecord:
     """Return a job that is ready at a later time; a leg has ended well."""
     return record._replace(
         state=JobState.READY,
-        rank=rank_of(record.priority, record.key, record.is_async),
+        rank=waiting_rank(record),
         due_at=moment,
         owner=None,
         crashes=0,
         started_at=None,
     )
+
+
+def waiting_rank(record: JobRecord) -> int:
+    """Return what a job is found by while it waits."""
+    if record.lane is not None:
+        return record.lane
+    return rank_of(record.priority, record.key, record.is_async)
 
 
 def rank_of(priority: int, key: str | None, is_async: int) -> int:

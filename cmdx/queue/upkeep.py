@@ -18,7 +18,7 @@ from cmdx.queue.table import JobRecord, JobState
 from cmdx.stores.errors import StoreError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from cmdx.stores import Statements
 
@@ -67,6 +67,13 @@ def bury_edited(statements: Statements, record: JobRecord, reason: str) -> None:
 
 
 # -- keys ---------------------------------------------------------------------------
+
+
+def write_changes(statements: Statements, changed: Sequence[JobRecord]) -> None:
+    """Write what became of jobs, and what that means for others."""
+    update_jobs(statements, changed)
+    for record in changed:
+        note_change(statements, record)
 
 
 def note_change(statements: Statements, record: JobRecord) -> None:

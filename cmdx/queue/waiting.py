@@ -74,6 +74,8 @@ def reason_to_wait(record: JobRecord, around: Surroundings) -> str:
             f"it is {state}, but no worker could read it so far. Deploy one that knows "
             f"{record.task}."
         )
+    if record.lane is not None:  # who has the lane knows more
+        return f"it is {state}."
     if state is JobState.READY and record.due_at > around.now:
         return f"it is {state}, and due in {record.due_at - around.now:.1f} s."
     if state is JobState.READY:

@@ -30,6 +30,7 @@ from cmdx.queue import table
 from cmdx.queue.buffer import LONGEST_IN_BUFFER, Buffer
 from cmdx.queue.claims import Claims
 from cmdx.queue.clerk import NOTHING
+from cmdx.queue.lanes import lanes_of
 from cmdx.queue.legs import Leg, run_guarded
 from cmdx.queue.loops import LegLoop
 from cmdx.queue.rounds import AT_ONCE, LINGER, ROUND_EVERY, RoundTimer
@@ -86,8 +87,8 @@ class Worker:
         """Guards the buffer, the timer, and whether the worker stops."""
         self._timer = RoundTimer(self._changed)
         self._claims: Claims
-        self._has_written = False
-        """Whether the round has committed, and perhaps taken others along."""
+        self._took_others_along = False
+        """Whether the commit of the round has taken those of others along."""
         self._stored_progress_at = -math.inf
         self._crashed_waits_since = math.inf
         """Since when nothing is claimed, because a job with crashes is due."""
@@ -235,7 +236,7 @@ class Worker:
         are about to run what it has claimed.
         """
         if self._timer.is_own_turn:
-            self._has_written = True
+            self._took_others_along = self.queue.store.group_size > 1
         else:
             self._timer.plan(monotonic())
 
@@ -253,7 +254,7 @@ class Worker:
     def _do_round(self) -> None:
         """Write, claim and dispatch, and plan the next round."""
         claims, buffer, began = self._claims, self._buffer, monotonic()
-        self._has_written = False
+        self._took_others_along = False
         buffer.give_back_late(is_stopping=self._is_stopping)
         ends = buffer.take_ends()
         token, progress = claims.token, self._new_progress()
@@ -283,7 +284,7 @@ class Worker:
         self._timer.hold_until(began + GATHER if gathers else AT_ONCE)
         pause = min(until_due, ROUND_EVERY)
         with self._changed:
-            if self._has_written:
+            if self._took_others_along:
                 pause = min(pause, LINGER)
             if not self._buffer.is_empty:
                 pause = min(pause, CHECK_EVERY)
@@ -295,7 +296,9 @@ class Worker:
         passes_crashed = monotonic() < self._passes_crashed_until
         if self._is_stopping:
             return NOTHING
-        return self._buffer.demand(passes_crashed=passes_crashed) or NOTHING
+        demand = self._buffer.demand(passes_crashed=passes_crashed) or NOTHING
+        has_lanes = self.rounds % 2 and lanes_of(self.queue)
+        return demand.with_reserve() if has_lanes else demand
 
     def _note_crashed(self, *, waits: bool) -> None:
         """Let no job wait for long until one that has crashed before can run."""
@@ -347,10 +350,12 @@ class Worker:
             for leg in legs:
                 if leg.record.is_async:
                     self._buffer.begin_leg(leg)
-                    self._loop.start(leg)
                 else:
                     self._buffer.add_leg(leg)
             self._changed.notify(len(self._buffer.ready))
+        asynchronous = [leg for leg in legs if leg.record.is_async]
+        if asynchronous:
+            self._loop.start(asynchronous)
 
     def _new_leg(self, record: JobRecord) -> Leg:
         return Leg(self.queue, record)
@@ -390,10 +395,17 @@ class Worker:
                 self._timer.wait_for_leg()
 
     def _end_async(self, leg: Leg, end: End) -> None:
-        """Note how an asynchronous leg has ended."""
+        """Note how an asynchronous leg has ended; others may end in a moment."""
         with self._changed:
             self._buffer.add_end(leg, end)
-            self._timer.plan(AT_ONCE if leg.record.is_once else monotonic())
+            if leg.record.is_once:
+                self._timer.plan(AT_ONCE)
+            elif not self._buffer.running:
+                self._timer.plan(monotonic())
+            elif leg.record.lane is None:
+                self._timer.plan(monotonic() + LINGER)
+            else:
+                self._timer.gather()
 
 
 @contextmanager

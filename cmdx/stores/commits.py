@@ -71,6 +71,8 @@ class Commits(Watch, Database):
         """How many commits of this store have changed something."""
         self._must_wake_waiters = False
         """Whether those that wait for a commit do not know of the last one."""
+        self.group_size = 0
+        """How many units the last commit had."""
         self._helper = Background(self._lead_for_coroutines, "cmdx store: helper")
         self._forget_callers()
 
@@ -364,6 +366,7 @@ class Commits(Watch, Database):
         """Mark the units as done if they were committed; otherwise roll back."""
         outcome = self._outcome(self._evidence)
         if outcome:
+            self.group_size = len(self._group)
             self._note_commit()
             for caller in self._group:
                 caller.is_done = True

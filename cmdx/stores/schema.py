@@ -134,6 +134,8 @@ JOB = Table(
         "created_at": "double precision not null",
         "started_at": "double precision",
         "ended_at": "double precision",
+        "lane": "bigint",
+        "lane_facts": "text",
     },
     key=("sequence",),
     indexes=(
@@ -197,11 +199,44 @@ SCHEDULE = Table(
     ),
 )
 
+COURIER = Table(
+    "cmdx_courier",
+    {
+        "number": NUMBERED,
+        "queue": "text not null",
+        "name": "text not null",
+        "state": "text not null",
+        "install": "text not null",
+        "tracks": "text not null",
+        "wakes_at": "double precision",
+    },
+    key=("number",),
+    indexes=(
+        Index(("queue", "name"), is_unique=True),
+        Index(("queue", "state")),
+    ),
+)
+
+DELIVERY_ATTEMPT = Table(
+    "cmdx_delivery_attempt",
+    {
+        "delivery": "bigint not null",
+        "number": "integer not null",
+        "sent_at": "double precision not null",
+        "duration": "double precision not null",
+        "status": "integer",
+        "reason": "text",
+        "answer": "text not null",
+    },
+    key=("delivery", "number"),
+)
+
 Migration: TypeAlias = tuple[Table | str, ...]
 
 MIGRATIONS: tuple[Migration, ...] = (
     (OPERATION,),
     (JOB, QUEUE, WORKER, SCHEDULE),
+    (COURIER, DELIVERY_ATTEMPT),
 )
 """What each version adds: tables, or SQL that both databases understand."""
 

@@ -17,7 +17,7 @@ import re
 import sys
 from abc import abstractmethod
 from threading import get_ident
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from weakref import WeakSet, WeakValueDictionary
 
 from cmdx import clock
@@ -45,6 +45,8 @@ class Store(Commits):
     def __init__(self) -> None:
         super().__init__()
         self._is_closed = True  # until it is open
+        self.companions: dict[tuple[str, type], Any] = {}
+        """What others keep beside the store, for as long as it lives."""
 
     def now(self) -> float:
         """Return the time, in seconds since 1970, by the clock of the database."""

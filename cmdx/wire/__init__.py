@@ -13,6 +13,7 @@ The story is in ``invocations``. It rests on these, which are read from top to b
 4. ``layout``                   what stored data looks like
 5. ``invocations``              a task with its inputs
 6. ``values``, ``results``      what a task returned, and everything about its run
+7. ``sending``                  what queues and engines check before they send one
 """
 
 from cmdx.wire.encoding import encodings

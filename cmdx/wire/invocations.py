@@ -79,9 +79,14 @@ def load_invocation(data: Mapping[str, Any], *, tasks: Sequence[str] = ()) -> Ta
     """
     stored: StoredInvocation = check_layout(data, StoredInvocation, "dump_invocation")
     cls = find_task(stored["task"], stored["module"], tasks)
+    return invocation_of(cls, stored["inputs"])
+
+
+def invocation_of(cls: type[Task[Any]], stored: Mapping[str, Any]) -> Task[Any]:
+    """Return an invocation of a task with the inputs that were stored of it."""
     codecs = input_codecs(cls._cmdx_.plan)
     inputs: dict[str, Any] = {}
-    for key, value in stored["inputs"].items():
+    for key, value in stored.items():
         if codecs and key not in codecs:
             message = f"{cls.__qualname__} has no input {key!r}, but it was stored."
             raise WireError(f"{message} Store the invocation again.")

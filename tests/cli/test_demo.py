@@ -82,6 +82,16 @@ def test_the_demo_sleeps_less_than_a_second_in_all(instant):
     assert 0 < sum(instant.pauses) < 1
 
 
+def test_the_demo_of_deliveries_bridges_an_outage(capsys):
+    assert main(["demo", "delivery"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    refused = [line.split()[0] for line in lines if "is sent again later" in line]
+    assert [round(float(second)) for second in refused] == [0, 2, 6, 14, 30]
+    states = [line.split("is ")[1] for line in lines if "-- the courier is" in line]
+    assert states == ["failed --", "in transition --", "recovered --", "up --"]
+    assert lines[-1] == ("8 events, 13 requests, 0 lost; each conversation in order.")
+
+
 def test_python_dash_m_cmdx_demo_runs_as_a_program():
     started = perf_counter()
     finished = subprocess.run(

@@ -332,7 +332,8 @@ def test_the_hour_begins_again_when_somebody_could_read_the_job():
 
 
 def test_a_failure_keeps_its_error_and_reason_a_cancelled_one_its_own():
-    assert fail(running())[-6:-3] == ("ValueError", "no", None)
+    dead = fail(running())
+    assert (dead.error, dead.reason, dead.progress) == ("ValueError", "no", None)
     assert fail(running(cancels=1)).error == "JobCancelled"
     assert fail(running(cancels=1)).result is None
 

@@ -123,6 +123,7 @@ class WorldStore:
         self.world = world
         self.real = store
         self.commits = 0
+        self.companions = {}
 
     def transact(self, unit, *, sync=False, relaxed=False, read_only=False):
         del sync, relaxed, read_only

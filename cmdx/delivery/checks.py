@@ -1,0 +1,80 @@
+"""What is checked when a courier is made."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from cmdx.declare.checks import finite_number
+from cmdx.delivery.signing import SIGNINGS
+from cmdx.exceptions import DefinitionError
+from cmdx.queue import Queue
+
+NAME = re.compile(r"[A-Za-z0-9_.:-]{1,60}")
+
+STATUSES = range(200, 600)
+
+
+def are_statuses(value: object) -> bool:
+    """Tell whether *value* has statuses of HTTP."""
+    is_collection = isinstance(value, list | tuple | set | frozenset | range)
+    return is_collection and bool(value) and all(map(is_status, value))  # type: ignore[call-overload]
+
+
+def is_status(value: object) -> bool:
+    """Tell whether *value* is a status of HTTP."""
+    return type(value) is int and value in STATUSES
+
+
+KINDS = {
+    "signing": (lambda value: value in SIGNINGS, '"standard", "sha1" or "sha256"'),
+    "accept": (are_statuses, "statuses of HTTP, such as (200, 201)"),
+}
+
+
+def check_queue(queue: object) -> Queue:
+    """Return the queue of a courier; refuse one that keeps everything in one order."""
+    if not isinstance(queue, Queue):
+        message = f"Courier takes a Queue, got {queue!r}."
+        raise TypeError(message)
+    if queue.strict:
+        message = (
+            "a courier needs a queue that is not strict: one endpoint that fails would "
+            "hold up everything else. Give it a queue of its own."
+        )
+        raise DefinitionError(message)
+    return queue
+
+
+def check_name(name: object) -> str:
+    """Return the name of a courier, which is part of the keys of its events."""
+    if not isinstance(name, str) or not NAME.fullmatch(name):
+        message = (
+            f"Courier: name must be 1 to 60 letters, digits and -_.:, got {name!r}."
+        )
+        raise DefinitionError(message)
+    return name
+
+
+def check_rate(rate: object) -> float | None:
+    """Return how many events per second are sent; None for as many as there are."""
+    if rate is None:
+        return None
+    number = finite_number(rate)
+    if number is None or number <= 0:
+        message = f"Courier: recovery_rate must be a number above 0, got {rate!r}."
+        raise DefinitionError(message)
+    return number
+
+
+def check_mapping(endpoints: object) -> Mapping[str, Any]:
+    """Return the endpoints by their event types."""
+    if not isinstance(endpoints, Mapping) or not endpoints:
+        message = (
+            "Courier takes endpoints by event types, such as "
+            '{"paid": Endpoint("https://a.example/hook")}, '
+            f"got {type(endpoints).__name__}."
+        )
+        raise DefinitionError(message)
+    return endpoints

@@ -1,0 +1,146 @@
+"""
+From an event to the row of a job.
+
+What is wrong with an event is said before anything is stored.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any, TypedDict
+
+from cmdx.declare.checks import check_names
+from cmdx.delivery.errors import DeliveryError
+from cmdx.delivery.keys import conversation_key
+from cmdx.delivery.sending import Deliver
+from cmdx.queue.enqueue import new_row
+from cmdx.queue.table import storable_text
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from cmdx.delivery.courier import Courier
+    from cmdx.queue.enqueue import Row
+    from cmdx.queue.filters import JobFilters
+    from cmdx.queue.table import JobState
+
+LARGEST_BODY = 256 * 1024
+"""Bytes."""
+
+LONGEST_CONVERSATION = 180
+"""Characters; the key has the name of the courier, too."""
+
+WEBHOOK_ID = re.compile(r"[A-Za-z0-9_:-]{1,255}")
+"""What can be in a header, and has no dot, which separates it from the timestamp."""
+
+TASK = "cmdx.delivery"
+"""The name of the task that all deliveries are jobs of."""
+
+
+def event_row(
+    courier: Courier,
+    event_type: str,
+    payload: Any,
+    conversation: str | None,
+    id_: str | None,
+) -> tuple[Row, Deliver]:
+    """Return the row of an event, and its task; refuse one that could not be sent."""
+    if not isinstance(event_type, str) or event_type not in courier.endpoints:
+        known = ", ".join(courier.endpoints)
+        message = (
+            f"the courier {courier.name!r} has no endpoint for {event_type!r}; it has "
+            f"{known}. Add one, or use one of these types."
+        )
+        raise DeliveryError(message)
+    task = Deliver(
+        courier=courier.name,
+        event_type=event_type,
+        body=body_of(payload),
+        conversation=check_conversation(conversation),
+    )
+    options = {"key": key_of(courier, conversation), "id": check_id(id_)}
+    row = new_row(courier.queue, task, options, courier.queue.store.now())
+    rank = courier.rank_of(event_type)
+    return {**row, "rank": rank, "lane": rank, "options": None}, task
+
+
+def key_of(courier: Courier, conversation: str | None) -> str | None:
+    """Return the key of a conversation; without a retention there is no order."""
+    if conversation is None or courier.retention is None:
+        return None
+    return conversation_key(courier.name, conversation)
+
+
+def check_id(id_: object) -> str | None:
+    """Return the id of a webhook; refuse one that cannot be in a header."""
+    if id_ is None:
+        return None
+    if not isinstance(id_, str) or not WEBHOOK_ID.fullmatch(id_):
+        message = f"send: id must be 1 to 255 letters, digits and -_:, got {id_!r}."
+        raise DeliveryError(message)
+    return id_
+
+
+def check_conversation(conversation: Any) -> str | None:
+    """Return a conversation; refuse one that cannot be part of a key."""
+    if conversation is None:
+        return None
+    longest = LONGEST_CONVERSATION
+    is_text = isinstance(conversation, str) and 1 <= len(conversation) <= longest
+    if not is_text or storable_text(conversation) != conversation:
+        message = (
+            f"send: conversation must be a text of 1 to {longest} characters that can "
+            f"be stored, got {conversation!r}."
+        )
+        raise DeliveryError(message)
+    text: str = conversation
+    return text
+
+
+def body_of(payload: Any) -> str:
+    """Return a payload as JSON; refuse one that is none, or is too large."""
+    try:
+        body = json.dumps(
+            payload, ensure_ascii=False, allow_nan=False, separators=(",", ":")
+        )
+        size = len(body.encode())
+    except (TypeError, ValueError, RecursionError) as error:
+        message = (
+            f"send: the payload cannot be written as JSON: {error}. Give what JSON "
+            "knows: texts, numbers, lists and dictionaries with texts as keys."
+        )
+        raise DeliveryError(message) from None
+    if size > LARGEST_BODY:
+        message = (
+            f"send: the payload takes {size} bytes as JSON, and at most {LARGEST_BODY} "
+            "are sent. Send a link to it instead."
+        )
+        raise DeliveryError(message)
+    return body
+
+
+# -- looking --------------------------------------------------------------------------
+
+
+class DeliveryFilters(TypedDict, total=False):
+    """What deliveries can be looked for by."""
+
+    state: JobState | str | None
+    event_type: str | None
+    conversation: str | None
+    since: datetime | float | None
+    """Those that were sent at this time or later."""
+    until: datetime | float | None
+    """Those that were sent before this time."""
+
+
+def job_filters(where: str, courier: str, filters: DeliveryFilters) -> JobFilters:
+    """Return the filters of a queue for those of deliveries."""
+    check_names(where, filters, DeliveryFilters.__annotations__)
+    given = {name: value for name, value in filters.items() if value is not None}
+    inputs: dict[str, Any] = {"courier": courier}
+    for name in ("event_type", "conversation"):
+        if name in given:
+            inputs[name] = given.pop(name)
+    return {**given, "task": TASK, "inputs": inputs}  # type: ignore[typeddict-item]

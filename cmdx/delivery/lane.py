@@ -1,0 +1,156 @@
+"""
+The couriers of this process beside a queue: what a round of a worker does with them.
+
+1. how events have ended is written                          ``CourierVisit.write_ends``
+2. what is due by the time, or by what others did, is done         ``CourierVisit.look``
+3. events that may go are claimed, in turn over all endpoints           ``claim_events``
+4. the states of the couriers are stored                         ``CourierVisit.finish``
+
+It is all done inside the transaction of the round. A courier is one row, which is
+locked for that. So all processes obey one state, and whether an event may go is decided
+by the state that it is claimed in.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from typing import TYPE_CHECKING, Any
+
+from cmdx.delivery import records
+from cmdx.delivery.keys import key_in_order
+from cmdx.delivery.machine import FAILED
+from cmdx.delivery.records import number_of
+from cmdx.delivery.sending import exchange_of
+from cmdx.delivery.visits import LOOK_EVERY, CourierVisit
+from cmdx.queue.table import LANES
+from cmdx.telemetry import deliver
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from cmdx import Result
+    from cmdx.delivery.courier import Courier
+    from cmdx.delivery.sending import Exchange
+    from cmdx.delivery.visits import Ended, Notice
+    from cmdx.queue.lanes import Visit
+    from cmdx.queue.table import JobRecord
+    from cmdx.stores import Statements
+
+
+class CourierLane:
+    """The couriers of this process beside one queue; a ``cmdx.queue.lanes.Lane``."""
+
+    ranks = range(LANES, 2**62)
+
+    def __init__(self) -> None:
+        self.couriers: dict[int, Courier] = {}
+        """By their numbers."""
+        # These may go on though a transaction is rolled back: nothing is lost.
+        self._owners: set[str] = set()
+        """The workers of this process that are sending, or were the last to claim."""
+        self._turn = 0
+        """Counts the rounds, so that each endpoint is the first one now and then."""
+        self._checked = -1
+        """The delivery whose attempts were checked last."""
+
+    def visit(self, statements: Statements, visit: Visit) -> None:
+        """Write how events have ended, and claim others."""
+        rounds = list(self.rounds_of(statements, visit))
+        for step in rounds:
+            step.write_ends()
+            step.look()
+        self.claim_events(statements, visit, rounds)
+        for step in rounds:
+            step.finish()
+        if visit.removes:
+            self._checked = records.remove_attempts(statements, self._checked)
+
+    def rounds_of(self, statements: Statements, visit: Visit) -> Iterator[CourierVisit]:
+        """Yield what is to be done, for each courier that may have something to do."""
+        ended: dict[int, list[Ended]] = {}
+        for job, exchange in visit.ends:
+            ended.setdefault(number_of(job.lane or 0), []).append((job, exchange))
+        numbers = {*ended, *self.busy_couriers(statements, visit)}
+        for number in sorted(numbers & self.couriers.keys()):
+            record = records.load_courier(statements, number)
+            if record is not None:
+                courier, ends = self.couriers[number], ended.get(number, [])
+                yield CourierVisit(statements, visit, courier, record, ends)
+
+    def busy_couriers(self, statements: Statements, visit: Visit) -> set[int]:
+        """
+        Return the couriers that there may be something to do for.
+
+        One that has failed sleeps until a moment that is stored with it, or until the
+        next event comes if it has none.
+        """
+        now = statements.now
+        rows = statements.execute(records.READY_RANKS, queue=visit.queue)
+        busy = {number_of(rank) for (rank,) in rows}
+        rows = statements.execute(records.NOT_UP, queue=visit.queue)
+        for number, state, wakes_at in rows:
+            if state == FAILED and wakes_at is None:
+                continue
+            # The clock may have been set back, so it never sleeps for longer.
+            sleeps = now < (wakes_at or now) <= now + LOOK_EVERY
+            if state == FAILED and sleeps and self.keeps_events(number):
+                busy.discard(number)
+                visit.next_due = min(visit.next_due, wakes_at)
+            else:
+                busy.add(number)
+        return busy
+
+    def keeps_events(self, number: int) -> bool:
+        """Tell whether a courier of this process stores events that cannot be sent."""
+        courier = self.couriers.get(number)
+        return courier is not None and courier.retention is not None
+
+    def claim_events(
+        self, statements: Statements, visit: Visit, rounds: Iterable[CourierVisit]
+    ) -> None:
+        """Claim events that may go, one of each endpoint in turn."""
+        if visit.room <= 0:
+            return
+        in_flight = self.in_flight(statements, visit)
+        offers = [
+            (step, offer)
+            for step in rounds
+            for offer in step.offers(visit.room, in_flight)
+        ]
+        turns = deque((step, offer) for step, offer in offers if offer.events)
+        if turns:
+            turns.rotate(-self._turn % len(turns))
+            self._turn += 1
+        while turns and len(visit.claimed) < visit.room:
+            step, offer = turns.popleft()
+            step.claim(offer)
+            if offer.events:
+                turns.append((step, offer))
+        records.start_events(statements, visit.claimed)
+
+    def in_flight(self, statements: Statements, visit: Visit) -> Counter[int]:
+        """Count what this process is sending, by the ranks of the types."""
+        rows = statements.execute(records.IN_FLIGHT, queue=visit.queue)
+        own = [row for row in rows if row[1] in self._owners or row[1] == visit.owner]
+        self._owners = {visit.owner, *(owner for _, owner, _ in own)}
+        found: Counter[int] = Counter()
+        for rank, _, count in own:
+            found[rank] += count
+        return found
+
+    def outcome_of(self, result: Result[Any], note: Any) -> Exchange:
+        """Return what came of a send."""
+        return exchange_of(result, note)
+
+    def replay_key(self, job: JobRecord) -> str | None:
+        """Return the key of its conversation, also for an event that has overtaken."""
+        return None if job.key is None else key_in_order(job.key)
+
+    def tell(self, notice: Notice) -> None:
+        """Send the signal of a notice."""
+        if not notice.signal.receivers:
+            return
+        courier, payload = notice.courier, dict(notice.facts)
+        if notice.event is not None:
+            payload["delivery"] = courier._delivery_of(notice.event)
+        deliver(notice.signal, courier, payload)

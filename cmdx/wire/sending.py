@@ -1,0 +1,113 @@
+"""
+What is done with an invocation before it leaves this process, by whatever way.
+
+1. it is checked: a task with its inputs that has not run    ``check_unused``
+2. its inputs are resolved, so that wrong ones are refused   ``resolved_copy``
+3. it is found out when it is due                            ``due_time``
+4. it takes along who has sent it                            ``origin_data``
+"""
+
+from __future__ import annotations
+
+import sys
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from cmdx import Result, Task
+from cmdx.chain import chain_of, running_task
+from cmdx.declare.checks import check_seconds
+from cmdx.exceptions import DefinitionError
+from cmdx.inputs.resolve import resolve
+from cmdx.run.record import check_can_start
+from cmdx.wire.errors import RefusedInputError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+def check_unused(invocation: object, taker: str) -> None:
+    """
+    Refuse anything but a task with its inputs that has not run.
+
+    Args:
+        invocation: What was given.
+        taker: Who takes it, for the error: ``"queue"`` or ``"engine"``.
+    """
+    if not isinstance(invocation, Task):
+        article = "an" if taker[0] in "aeiou" else "a"
+        message = (
+            f"{article} {taker} takes an invocation, such as ChargeCard(order_id=7), "
+            f"got {wrong_invocation(invocation)}"
+        )
+        raise TypeError(message)
+    again = f"{taker}.enqueue(%s(...))"
+    check_can_start(invocation, awaits=True, instead=again, again=again)
+
+
+def wrong_invocation(given: object) -> str:
+    """Say what was given in place of an invocation, and what to give."""
+    if isinstance(given, type) and issubclass(given, Task):
+        name = given.__qualname__
+        return f"the class {name}. Give it its inputs: {name}(...)."
+    if isinstance(given, Result):
+        name = given.task.__qualname__
+        return f"the result of a task that has run. Give another one: {name}(...)."
+    return f"{given!r}."
+
+
+def resolved_copy(invocation: Task[Any]) -> Task[Any]:
+    """Return a task with the same inputs, resolved; refuse inputs that are wrong."""
+    run = invocation._cmdx_
+    values = run.given if run._context is None else run._context.items()
+    task = type(invocation)(dict(values))
+    run = task._cmdx_
+    run.start(task, awaits=True)
+    resolve(task, run.plan.inputs)
+    if run._errors:
+        name = type(invocation).__qualname__
+        raise RefusedInputError(f"{name} cannot be enqueued: {run._errors}.")
+    return task
+
+
+def due_time(now: float, after: object, at: object) -> float:
+    """Return when an invocation is due; what is past is due now."""
+    if after is not None and at is not None:
+        message = "enqueue takes after= or at=, got both. Leave one of them out."
+        raise DefinitionError(message)
+    if isinstance(after, timedelta):
+        message = "enqueue: after is a number of seconds: delta.total_seconds()."
+        raise DefinitionError(message)
+    if after is not None:
+        return now + check_seconds("enqueue", "after", after)
+    if at is None:
+        return now
+    if not isinstance(at, datetime) or at.tzinfo is None:
+        message = (
+            f"enqueue: at must be a datetime with a time zone, got {at!r}. "
+            "Write datetime(..., tzinfo=UTC)."
+        )
+        raise DefinitionError(message)
+    return max(now, at.timestamp())
+
+
+def origin_data() -> dict[str, str]:
+    """Return what an invocation takes along of the task that sends it."""
+    origin: dict[str, str] = {}
+    task = running_task()
+    if task is not None and task._cmdx_.phase == "running":
+        chain = chain_of(task._cmdx_)
+        origin["cid"] = chain.id
+        if chain.xid is not None:
+            origin["xid"] = str(chain.xid)
+    origin.update(trace_headers())
+    return origin
+
+
+def trace_headers() -> Mapping[str, str]:
+    """Return the trace of OpenTelemetry that is under way, if there is one."""
+    propagate: Any = sys.modules.get("opentelemetry.propagate")
+    if propagate is None:
+        return {}
+    headers: dict[str, str] = {}
+    propagate.inject(headers)
+    return {name: headers[name] for name in ("traceparent",) if name in headers}
