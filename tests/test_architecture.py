@@ -22,7 +22,7 @@ LINES = """
     cli.reports
     delivery
     queue
-    operations
+    operations  engines
     stores  wire
     testing  pictures  middlewares  guidance
     __init__

@@ -9,7 +9,11 @@ Every python block of the README and the docs runs, and shows what it really pri
 - ``…`` in an expectation stands for anything, and times in ms may differ a little.
 - In a command, a page is the module ``app``.
 - Where ``<!-- needs PostgreSQL -->`` stands alone on a line, the rest of the page needs
-  a server, as ``DATABASE_URL``; without one it is skipped with a reason.
+  a server, as ``DATABASE_URL``; without one it is skipped with a reason. ``<!-- needs
+  RabbitMQ and Redis -->`` gives it ``BROKER_URL``, ``RESULTS_URL`` and the name of a
+  queue, ``SHOP_QUEUE``.
+- A block right below ``<!-- file app.py -->`` is written to that file as well, and a
+  command right below ``<!-- in the background -->`` runs until the page ends.
 """
 
 from __future__ import annotations
@@ -30,6 +34,7 @@ from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
 from secrets import token_hex
+from signal import SIGKILL
 from types import ModuleType
 from typing import NamedTuple, get_overloads
 from urllib.parse import urlsplit
@@ -37,9 +42,10 @@ from weakref import ref
 
 import pytest
 import structlog
+from services import close_celery, rabbitmq_address, redis_address
 
 import cmdx
-from cmdx import clock, operations, queue, retriers, telemetry
+from cmdx import clock, delivery, operations, queue, retriers, telemetry
 from cmdx.cli.main import main
 
 ROOT = Path(__file__).parents[1]
@@ -67,8 +73,14 @@ QUEUE_SIGNALS = [
     for name in queue.__all__
     if name.startswith(("job_", "schedule_"))
 ]
-NEEDS_POSTGRES = "<!-- needs PostgreSQL -->"
-
+DELIVERY_SIGNALS = [
+    delivery.delivery_sent,
+    delivery.delivery_failed,
+    delivery.delivery_dropped,
+    delivery.courier_changed,
+]
+NEEDS = re.compile(r"^<!-- needs (.+) -->$", re.MULTILINE)
+NOTE = re.compile(r"^<!-- (.+) -->\n+\Z", re.MULTILINE)
 FENCE = re.compile(r"^```([^\s`]*)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 ARROW = "# -> "
 LOOSE = re.compile(r"(…|\d+\.\d ms)")
@@ -88,6 +100,8 @@ class Block(NamedTuple):
     line: int
     shown: str
     """What the text block right after it shows."""
+    note: str = ""
+    """The comment right above it."""
 
 
 class VirtualClock(clock.Clock):
@@ -116,7 +130,8 @@ def blocks_of(text: str) -> list[Block]:
         adjacent = following and not text[fence.end() : following.start()].strip()
         shown = following[2] if adjacent and following[1] == "text" else ""
         line = text.count("\n", 0, fence.start(2))
-        blocks.append(Block(kind, code, line, shown))
+        note = NOTE.search(text[: fence.start()])
+        blocks.append(Block(kind, code, line, shown, note[1] if note else ""))
     return blocks
 
 
@@ -211,7 +226,12 @@ def namespace(monkeypatch, tmp_path):
     with clock.use(VirtualClock()):
         yield vars(module)
     structlog.reset_defaults()
-    for signal in [*SIGNALS, *OPERATION_SIGNALS, *QUEUE_SIGNALS]:
+    for signal in [
+        *SIGNALS,
+        *OPERATION_SIGNALS,
+        *QUEUE_SIGNALS,
+        *DELIVERY_SIGNALS,
+    ]:
         for receiver in list(signal.receivers.values()):
             signal.disconnect(receiver() if isinstance(receiver, ref) else receiver)
 
@@ -256,21 +276,114 @@ def postgres(monkeypatch):
         connection.close()
 
 
+@pytest.fixture
+def brokers(monkeypatch, namespace):
+    """Return what gives a page a queue of its own on RabbitMQ, or skips the rest."""
+    names = []
+
+    def offer():
+        monkeypatch.setenv("BROKER_URL", rabbitmq_address())
+        monkeypatch.setenv("RESULTS_URL", redis_address())
+        names.append(f"cmdx_docs_{token_hex(8)}")
+        monkeypatch.setenv("SHOP_QUEUE", names[-1])
+        monkeypatch.setenv("CELERY_WORKER_HOSTNAME", f"{names[-1]}@localhost")
+
+    yield offer
+    for name in names:
+        close_engines(namespace)
+        delete_queues(name)
+
+
+def close_engines(namespace):
+    """Close the connections of a page, which would be open until the process ends."""
+    from celery import Celery
+    from dramatiq import Broker
+    from dramatiq.results.backends import RedisBackend
+
+    for value in namespace.values():
+        if isinstance(value, Broker):
+            value.close()
+        if isinstance(value, RedisBackend):
+            value.client.connection_pool.disconnect()
+        if isinstance(value, Celery):
+            close_celery(value)
+
+
+def delete_queues(name):
+    from kombu import Connection
+
+    with Connection(rabbitmq_address()) as connection:
+        for end in ("", ".dead", ".DQ", ".XQ"):
+            connection.default_channel.queue_delete(name + end)
+        connection.default_channel.exchange_delete(name)
+
+
+@pytest.fixture
+def background(tmp_path):
+    """Return what runs a command in the background, until the page ends."""
+    folder = Path(sys.executable).parent  # has celery and dramatiq
+    started = []
+
+    def start(command):
+        paths = os.pathsep.join([str(folder), os.environ["PATH"]])
+        with (tmp_path / "output").open("ab") as output:
+            process = subprocess.Popen(  # noqa: S602 -- as our own page says
+                command,
+                shell=True,
+                cwd=tmp_path,
+                env={**os.environ, "PATH": paths},
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+        started.append(process)
+
+    yield start
+    for process in started:
+        os.killpg(process.pid, SIGKILL)
+        process.wait()
+    if started:
+        sys.stdout.write((tmp_path / "output").read_text("utf-8"))  # if a test fails
+
+
+@pytest.fixture
+def servers(postgres, brokers):
+    """What gives a page a server, by its name in a comment of the page."""
+    return {"PostgreSQL": postgres, "RabbitMQ and Redis": brokers}
+
+
 @every_page
 def test_the_code_of_a_page_runs_and_prints_what_is_shown(
-    page, namespace, postgres, request
+    page, namespace, servers, background, request
 ):
     text = page.read_text("utf-8")
     if "import django" in text:
         request.getfixturevalue("unconfigured_django")
-    before, needs, _ = text.partition(NEEDS_POSTGRES)
-    border = before.count("\n") if needs else None
+    needs = {text.count("\n", 0, n.start()): n[1] for n in NEEDS.finditer(text)}
     for block in blocks_of(text):
-        if border is not None and block.line > border:
-            postgres()
-            border = None
+        for line in [line for line in needs if line < block.line]:
+            servers[needs.pop(line)]()
+        if block.note.startswith("file "):
+            Path(block.note.removeprefix("file ")).write_text(block.code, "utf-8")
+        if block.note == "in the background":
+            background(block.code)
         if block.kind in RUNNERS:
             RUNNERS[block.kind](page, block, namespace)
+
+
+@every_page
+def test_the_comments_of_a_page_are_those_that_mean_something(page):
+    known = r"needs (PostgreSQL|RabbitMQ and Redis)|file [\w.]+|in the background"
+    comments = re.findall(r"<!-- (.+) -->", page.read_text("utf-8"))
+    assert [each for each in comments if not re.fullmatch(known, each)] == []
+
+
+def test_a_block_knows_the_comment_right_above_it():
+    text = "<!-- needs PostgreSQL -->\n\n<!-- file app.py -->\n\n```python\n1\n```\n\n"
+    first, second = blocks_of(f"{text}```python\n2\n```\n")
+
+    assert first.note == "file app.py"
+    assert second.note == ""
 
 
 @every_text
@@ -533,6 +646,10 @@ API = ROOT / "docs" / "reference" / "api"
 DIRECTIVE = re.compile(r"^\.\. (?P<kind>auto\w+|py:\w+):: (?P<name>[\w.]+)")
 MODULES = (
     "clock",
+    "delivery",
+    "engines",
+    "engines.celery",
+    "engines.dramatiq",
     "guidance",
     "middlewares",
     "operations",
@@ -546,6 +663,8 @@ MODULES = (
 # What is public of those that have no __all__.
 PROMISED = {
     "clock": ["Clock", "draw", "now", "use"],
+    "engines.celery": ["CeleryEngine"],
+    "engines.dramatiq": ["DramatiqEngine"],
     "telemetry": ["connect"],
 }
 

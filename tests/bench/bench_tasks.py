@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import ClassVar
 
 from cmdx import Task
 
@@ -12,3 +13,14 @@ class Add(Task[float], name="bench.add"):
 
     def work(self):
         return time.time()
+
+
+class Count(Task[None]):
+    """Counts how often it was run, for other processes."""
+
+    counter: ClassVar = None
+
+    number: int
+
+    def work(self) -> None:
+        self.counter.add_one()

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from datetime import datetime  # noqa: TC003 -- read by checkers alone
-from typing import Any, assert_type
+from typing import TYPE_CHECKING, Any, assert_type
 
 from cmdx import Result, RetryOptions, Task, required
+from cmdx.engines import EngineMessage, Handle, current_message
 from cmdx.operations import Ledger, Operation, operation
 from cmdx.queue import Job, JobState, Queue, Schedule, Worker, current_job, queued
+
+if TYPE_CHECKING:
+    from cmdx.engines.dramatiq import DramatiqEngine
 
 
 class Receipt:
@@ -56,6 +60,21 @@ queue.enqueue(Charge(order_id=7), until="then")  # type: ignore[arg-type]
 queue.enqueue_many([Charge(order_id=7)], key="k")  # type: ignore[call-arg]
 queue.find(status="dead")  # type: ignore[call-arg]
 queue.schedule(Charge(order_id=7), cron=5)  # type: ignore[arg-type]
+
+
+# -- engines ----------------------------------------------------------------------
+
+
+def enqueue_on(engine: DramatiqEngine) -> None:
+    engine.register(Charge, queue_name="payments")
+    handle = engine.enqueue(Charge(order_id=7), after=60, priority=5)
+    assert_type(handle, Handle[Receipt])
+    assert_type(handle.wait(5), Result[Receipt])
+    assert_type(handle.wait(5).value, Receipt)
+    assert_type(current_message(), EngineMessage | None)
+    engine.enqueue(Charge)  # type: ignore[arg-type]
+    engine.enqueue(Charge(order_id=7), countdown=60)  # type: ignore[call-arg]
+    engine.register(Charge(order_id=7))  # type: ignore[arg-type]
 
 
 async def awaited(when: datetime) -> None:

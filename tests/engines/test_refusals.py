@@ -1,0 +1,285 @@
+"""What an engine refuses, before anything is sent; no broker is needed for that."""
+
+from __future__ import annotations
+
+import pickle
+from datetime import datetime
+
+import pytest
+from celery import Celery
+from dramatiq.brokers.stub import StubBroker
+from engine_tasks import Halts, Stamp, Steady
+
+from cmdx import CmdxError, DefinitionError, Task, Workflow
+from cmdx.engines import TaskFailed
+from cmdx.engines.celery import CeleryEngine
+from cmdx.engines.dramatiq import DramatiqEngine
+from cmdx.exceptions import FinishedTaskError
+from cmdx.wire import RefusedInputError, WireError
+
+GOOD = {"name": "n", "script": []}
+
+
+def new_celery():
+    app = Celery("refusals", broker="memory://", set_as_current=False)
+    app.conf.task_always_eager = True  # nothing is ever sent
+    return CeleryEngine(app)
+
+
+def new_dramatiq():
+    return DramatiqEngine(StubBroker())
+
+
+@pytest.fixture(params=[new_celery, new_dramatiq], ids=["celery", "dramatiq"])
+def engine(request):
+    engine = request.param()
+    engine.register(Steady, Stamp)
+    return engine
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "words"),
+    [
+        (Steady, TypeError, r"an engine takes an invocation.*Steady\(...\)"),
+        (7, TypeError, "an engine takes an invocation.* got 7"),
+        (Halts(**GOOD), DefinitionError, r"write engine.register\(Halts\)"),
+        (Steady(name="n"), RefusedInputError, "cannot be enqueued: script is required"),
+        (Steady(name="n", script=7), RefusedInputError, "script must be a list"),
+    ],
+)
+def test_what_is_no_right_invocation_is_refused(engine, given, error, words):
+    with pytest.raises(error, match=f"(?i){words}"):
+        engine.enqueue(given)
+
+
+def test_an_invocation_that_has_run_is_refused(engine):
+    task = Stamp()
+    task.run()
+
+    with pytest.raises(FinishedTaskError, match=r"engine.enqueue\(Stamp\(...\)\)"):
+        engine.enqueue(task)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"after": -1}, "after must be a finite number of seconds"),
+        ({"at": datetime(2030, 1, 1)}, "at must be a datetime with a time zone"),  # noqa: DTZ001
+        ({"after": 1, "at": datetime(2030, 1, 1)}, "got both"),  # noqa: DTZ001
+        ({"priority": "high"}, "priority must be a whole number, got 'high'"),
+        ({"priority": True}, "priority must be a whole number, got True"),
+    ],
+)
+def test_wrong_options_are_refused(engine, options, words):
+    with pytest.raises(DefinitionError, match=words):
+        engine.enqueue(Stamp(), **options)
+
+
+def test_a_task_is_registered_once(engine):
+    with pytest.raises(DefinitionError, match="Steady is registered already"):
+        engine.register(Halts, Steady)
+
+    with pytest.raises(DefinitionError, match="Halts is registered already"):
+        engine.register(Halts, Halts)
+
+    engine.register(Halts)  # nothing of it was done before
+
+
+def test_only_classes_of_tasks_are_registered(engine):
+    with pytest.raises(TypeError, match="register takes classes of tasks"):
+        engine.register(Halts(**GOOD))
+
+
+def test_a_local_class_needs_a_name(engine):
+    class Local(Task[None]):
+        def work(self): ...
+
+    with pytest.raises(WireError, match="is defined in a function"):
+        engine.register(Local)
+
+
+@pytest.mark.parametrize(
+    ("new_engine", "option", "words"),
+    [
+        (new_celery, "max_retries", "takes no 'max_retries': use @retry_on"),
+        (new_celery, "autoretry_for", "use @retry_on"),
+        (new_celery, "bind", "the engine needs it"),
+        (new_celery, "name", "that of the task"),
+        (new_dramatiq, "max_retries", "takes no 'max_retries': use @retry_on"),
+        (new_dramatiq, "retry_when", "use @retry_on with if_="),
+        (new_dramatiq, "actor_name", "that of the task"),
+        (new_dramatiq, "store_results", "middleware Results"),
+    ],
+)
+def test_options_that_would_contradict_the_task_are_refused(new_engine, option, words):
+    with pytest.raises(DefinitionError, match=words):
+        new_engine().register(Halts, **{option: 1})
+
+
+@pytest.mark.parametrize("new_engine", [CeleryEngine, DramatiqEngine])
+def test_a_wrong_pause_is_refused(new_engine):
+    with pytest.raises(DefinitionError, match="longest_pause must be a finite number"):
+        new_engine(None, longest_pause=-1)
+
+
+@pytest.mark.parametrize("new_engine", [CeleryEngine, DramatiqEngine])
+def test_what_is_no_app_or_broker_is_refused(new_engine):
+    with pytest.raises(TypeError, match=r"takes .* such as .*, got 'redis://'"):
+        new_engine("redis://")
+
+
+@pytest.mark.filterwarnings("ignore::celery.exceptions.DuplicateTaskNameWarning")
+def test_a_name_that_another_task_of_the_app_has_is_refused():
+    app = Celery("refusals", broker="memory://", set_as_current=False)
+
+    @app.task(name="engine_tasks:Stamp", shared=False)
+    def other(): ...
+
+    engine = CeleryEngine(app)
+    engine.register(Stamp)
+
+    with pytest.raises(DefinitionError, match="another task with the name"):
+        engine.enqueue(Stamp())
+
+
+def test_messages_are_confirmed_whatever_is_configured_later():
+    app = Celery("refusals", broker="memory://", set_as_current=False)
+    app.conf.task_ignore_result = True
+    engine = CeleryEngine(app)
+    engine.register(Stamp)
+    app.conf.broker_transport_options = {"visibility_timeout": 7}
+
+    engine.enqueue(Stamp())
+
+    options = app.conf.broker_transport_options
+    assert options == {"visibility_timeout": 7, "confirm_publish": True}
+
+
+@pytest.mark.parametrize("timeout", ["5", True, float("nan")])
+def test_a_wrong_timeout_is_refused(engine, timeout):
+    handle = engine.enqueue(Stamp())
+
+    with pytest.raises(DefinitionError, match="timeout must be a number of seconds"):
+        handle.wait(timeout)
+
+
+# -- results --------------------------------------------------------------------------
+
+
+def test_waiting_needs_a_result_backend():
+    app = Celery("refusals", broker="memory://", set_as_current=False)
+    celery, dramatiq = CeleryEngine(app), new_dramatiq()
+    for engine in (celery, dramatiq):
+        engine.register(Stamp)
+
+    with pytest.raises(CmdxError, match=r"Celery\(..., backend=...\)"):
+        celery.enqueue(Stamp()).wait(1)
+    with pytest.raises(CmdxError, match="add_middleware"):
+        dramatiq.enqueue(Stamp()).wait(1)
+
+
+def test_a_task_that_stores_no_results_cannot_be_waited_for():
+    app = Celery("refusals", broker="memory://", set_as_current=False)
+    app.conf.result_backend = "cache+memory://"
+    engine = CeleryEngine(app)
+    engine.register(Stamp, ignore_result=True)
+
+    with pytest.raises(CmdxError, match="Leave out ignore_result=True"):
+        engine.enqueue(Stamp()).wait(1)
+
+
+def test_a_handle_shows_its_id(engine):
+    handle = engine.enqueue(Stamp())
+
+    assert repr(handle) == f"<Handle {handle.id}>"
+
+
+def test_a_failure_shows_its_reason_alone_and_can_be_sent_to_another_process():
+    failure = TaskFailed("card declined", {"a": "result"})
+
+    copy = pickle.loads(pickle.dumps(failure))
+
+    assert (str(failure), repr(failure)) == (
+        "card declined",
+        "TaskFailed('card declined')",
+    )
+    assert (copy.reason, copy.result) == ("card declined", {"a": "result"})
+    assert failure.args[0] == "card declined"
+
+
+# -- Celery that runs tasks at once ---------------------------------------------------
+
+
+@pytest.fixture
+def eager():
+    engine = new_celery()
+    engine.register(Steady, Halts, Around)
+    return engine
+
+
+class Around(Workflow[None]):
+    """A task that may be enqueued inside of another one."""
+
+    steps = (Stamp,)
+
+
+@pytest.mark.usefixtures("instant")
+def test_an_eager_app_sleeps_the_pauses_and_has_the_result(eager):
+    handle = eager.enqueue(Steady(name="n", script=["connection"] * 2))
+
+    assert handle.wait().retries == 2
+
+
+def test_an_eager_app_has_the_failed_result(eager):
+    result = eager.enqueue(Halts(**GOOD)).wait()
+
+    assert (result.failed, result.reason) == (True, "card declined")
+
+
+def test_an_eager_task_inside_of_another_one_begins_a_chain_of_its_own(eager):
+    class Enqueue(Task[str]):
+        def work(self):
+            return eager.enqueue(Around()).wait().cid
+
+    result = Enqueue.execute_or_raise()
+
+    assert len(result.chain) == 1
+    assert result.value != result.cid
+
+
+# -- priorities -----------------------------------------------------------------------
+
+
+def test_a_broker_without_priorities_refuses_them():
+    engine = new_dramatiq()
+    engine.register(Stamp)
+
+    with pytest.raises(DefinitionError, match="this broker has no priorities"):
+        engine.enqueue(Stamp(), priority=1)
+
+
+def test_a_priority_that_the_broker_does_not_have_is_refused():
+    engine = new_dramatiq()
+    engine.broker.max_priority = 5
+    engine.register(Stamp)
+
+    with pytest.raises(DefinitionError, match="is 0 to 5, got 6"):
+        engine.enqueue(Stamp(), priority=6)
+
+
+@pytest.mark.parametrize("priority", [-1, 10])
+def test_a_priority_that_celery_does_not_have_is_refused(priority):
+    engine = new_celery()
+    engine.register(Stamp)
+
+    with pytest.raises(DefinitionError, match="a priority on Celery is 0 to 9"):
+        engine.enqueue(Stamp(), priority=priority)
+
+
+def test_a_queue_of_celery_without_priorities_refuses_them():
+    app = Celery("refusals", broker="pyamqp://", set_as_current=False)
+    engine = CeleryEngine(app)
+    engine.register(Stamp)
+
+    with pytest.raises(DefinitionError, match="task_queue_max_priority = 9"):
+        engine.enqueue(Stamp(), priority=1)

@@ -1,0 +1,79 @@
+"""What only some engines and brokers have: priorities, time limits, shutdowns."""
+
+from __future__ import annotations
+
+import time
+from uuid import uuid4
+
+import pytest
+from dramatiq import Worker
+from engine_tasks import Hang, Skips, count_notes, read_notes
+from places import PATIENCE
+
+from cmdx.engines import TaskFailed
+
+
+def new_name():
+    return f"run-{uuid4().hex}"
+
+
+def wait_until(is_true):
+    end = time.monotonic() + PATIENCE
+    while not is_true():
+        assert time.monotonic() < end, "it never came true"
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize(
+    ("place", "options"),
+    [
+        ("celery-rabbitmq", {"task_queue_max_priority": 9}),
+        ("celery-redis", {}),
+        ("dramatiq-rabbitmq", {"max_priority": 9}),
+    ],
+)
+def test_what_has_a_higher_priority_goes_first(new, place, options):
+    place = new(place, tasks=[Skips], **options)
+    names = {priority: new_name() for priority in (1, 9, 5)}
+    for priority, name in names.items():
+        place.engine.enqueue(Skips(name=name, script=[]), priority=priority)
+
+    with place.working():
+        wait_until(lambda: count_notes("ended", names[1]))
+
+    by_time = sorted(
+        names.values(), key=lambda name: read_notes().index(f"ended {name}")
+    )
+    assert by_time == [names[9], names[5], names[1]]
+
+
+def test_a_task_that_takes_longer_than_dramatiq_allows_is_rolled_back_and_dead(new):
+    place, name = new("dramatiq-redis", tasks=[]), new_name()
+    place.engine.register(Hang, queue_name=place.queue, time_limit=50)
+
+    place.broker.emit_after("process_boot")  # as the command line of dramatiq does
+
+    with place.working():
+        handle = place.engine.enqueue(Hang(name=name))
+        with pytest.raises(TaskFailed, match="TimeLimitExceeded"):
+            handle.wait(PATIENCE)
+        wait_until(lambda: place.count_dead() == 1)
+
+    assert count_notes("rolled back", name) == 1
+
+
+def test_a_task_that_is_told_of_a_shutdown_is_rolled_back_and_runs_again(new):
+    place, name = new("dramatiq-redis", tasks=[]), new_name()
+    place.engine.register(Hang, queue_name=place.queue, notify_shutdown=True)
+    handle = place.engine.enqueue(Hang(name=name))
+
+    for times in (1, 2):
+        worker = Worker(place.broker, worker_threads=1, worker_timeout=20)
+        worker.start()
+        wait_until(lambda times=times: count_notes("called", name) == times)
+        worker.stop()
+        assert count_notes("rolled back", name) == times
+
+    assert place.count_dead() == 0
+    with pytest.raises(TimeoutError):
+        handle.wait(0)
