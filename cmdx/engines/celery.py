@@ -18,6 +18,7 @@ from cmdx.engines.engine import (
     Engine,
     EngineMessage,
     Handle,
+    TaskFailed,
     failure_of,
     run_leg,
 )
@@ -36,7 +37,7 @@ except ImportError:
     raise ImportError(cure) from None
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Coroutine, Mapping
 
     from cmdx import Result, Task
 
@@ -94,6 +95,8 @@ class CeleryEngine(Engine):
     def _declare(
         self, cls: type[Task[Any]], name: str, options: Mapping[str, Any]
     ) -> Any:
+        check_base(options.get("base", self.app.Task))
+
         def run(celery_task: Any, /, *earlier: Any, **inputs: Any) -> Any:
             return self._work(cls, celery_task, earlier, inputs)
 
@@ -158,7 +161,7 @@ class CeleryEngine(Engine):
         message = EngineMessage(request.id, inputs, earlier, origin)
         longest_pause = math.inf if request.is_eager else self.longest_pause
         try:
-            result = run_leg(cls, message, longest_pause, asyncio.run)
+            result = run_leg(cls, message, longest_pause, run_coroutine)
         except Suspended as suspended:
             hand_over(celery_task, inputs, suspended)
         else:
@@ -172,6 +175,20 @@ class CeleryEngine(Engine):
         is_wanted = has_backend(self.app) and not celery_task.ignore_result
         is_eager = celery_task.request.is_eager
         return dump_result(result) if is_wanted or is_eager else None
+
+
+def run_coroutine(steps: Coroutine[Any, Any, Any]) -> Any:
+    """Run an asynchronous task; workers of Celery have no event loop."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(steps)
+    steps.close()
+    reason = (
+        "Celery runs the task at once, and an asynchronous task cannot run inside of "
+        "an event loop. Call it by asyncio.to_thread, or unset task_always_eager."
+    )
+    raise TaskFailed(reason)
 
 
 def hand_over(celery_task: Any, inputs: dict[str, Any], suspended: Suspended) -> None:
@@ -201,6 +218,16 @@ def check_app(app: Any) -> Any:
         return app
     message = f"CeleryEngine takes an app, such as Celery('shop'), got {app!r}."
     raise TypeError(message)
+
+
+def check_base(base: Any) -> None:
+    """Refuse a base class of Celery by which tasks are retried."""
+    if getattr(base, "autoretry_for", None):
+        message = (
+            f"the base class {base.__qualname__} has autoretry_for, so that Celery "
+            "would retry as well. Leave that out, and use @retry_on."
+        )
+        raise DefinitionError(message)
 
 
 def check_is_own(celery_task: Any, run: Any) -> None:

@@ -40,7 +40,7 @@ except ImportError:
     raise ImportError(cure) from None
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Mapping
+    from collections.abc import Callable, Coroutine, Mapping
 
     from cmdx import Task
 
@@ -164,7 +164,15 @@ class DramatiqEngine(Engine):
 def hand_over(broker: Any, message: Any, suspended: Suspended) -> None:
     """Send the message by which the run goes on, to where this one came from."""
     continuation = message.copy(args=(suspended.to_dict(),))
-    broker.enqueue(continuation, delay=milliseconds(suspended.pause))
+    finish(broker.enqueue, continuation, delay=milliseconds(suspended.pause))
+
+
+def finish(do: Callable[..., Any], *given: Any, **options: Any) -> None:
+    """Do what comes after a leg: again, if a shutdown was told in the middle of it."""
+    try:
+        do(*given, **options)
+    except Shutdown:  # it is told once, and what has ended must not be a dead letter
+        do(*given, **options)
 
 
 class FailedMessages(Middleware):
@@ -196,6 +204,15 @@ class FailedMessages(Middleware):
             exception = lost_run(exception)
         answer = {"reason": exception.reason, "result": exception.result}
         store_answer(broker, message, answer)
+
+    def after_skip_message(self, broker: Any, message: Any) -> None:
+        """Store that a message was not run, for those who wait."""
+        if message.actor_name in self.actor_names:
+            reason = (
+                "dramatiq has skipped the message: it is older than max_age, or a "
+                "middleware has refused it"
+            )
+            store_answer(broker, message, {"reason": reason, "result": None})
 
 
 def check_broker(broker: Any) -> Any:
@@ -236,7 +253,7 @@ def store_answer(broker: Any, message: Any, answer: dict[str, Any]) -> None:
     actor = broker.get_actor(message.actor_name)
     ttl = actor.options.get("result_ttl", results.result_ttl)
     try:
-        results.backend.store_result(message, answer, ttl)
+        finish(results.backend.store_result, message, answer, ttl)
     except Exception:  # the task has ended, and must not be run again for this
         text = "the result of the message %r cannot be stored"
         logging.getLogger("cmdx").exception(text, message.message_id)

@@ -25,10 +25,11 @@ from cmdx import Task, clock, detached
 from cmdx.chain import chain_of
 from cmdx.declare.checks import check_seconds, finite_number
 from cmdx.exceptions import CmdxError, DefinitionError
+from cmdx.run.deadlines import unlimited
 from cmdx.run.lifecycle import drive, lifecycle
 from cmdx.task import begin_leg
 from cmdx.wire import dump_invocation, dump_result, load_result
-from cmdx.wire.invocations import invocation_of
+from cmdx.wire.invocations import input_codecs, invocation_of
 from cmdx.wire.names import task_name
 from cmdx.wire.sending import check_unused, due_time, resolved_copy
 
@@ -236,6 +237,12 @@ def check_class(cls: object) -> None:
     if not (isinstance(cls, type) and issubclass(cls, Task)):
         message = f"register takes classes of tasks, such as ChargeCard, got {cls!r}."
         raise TypeError(message)
+    if "self" in input_codecs(cls._cmdx_.plan):
+        message = (
+            f"{cls.__qualname__} has an input that callers write 'self', which is what "
+            "engines call something else. Give it another name, or an alias."
+        )
+        raise DefinitionError(message)
 
 
 def check_options(
@@ -279,7 +286,7 @@ def run_leg(
     awaits = cls._cmdx_.plan.awaits
     token = _current.set(message)
     try:
-        with detached():  # an engine may work inside of a task, in tests for example
+        with detached(), unlimited():  # a task may enqueue it, and be its worker
             run = begin_run(task, message, longest_pause)
             steps = lifecycle(task, run)
             result: Result[Any] = run_coroutine(steps) if awaits else drive(steps)

@@ -86,6 +86,16 @@ def deadline(seconds: float) -> Iterator[float]:
             current.set(limit.outer)
 
 
+@contextmanager
+def unlimited() -> Iterator[None]:
+    """Let what runs in the block have none of the deadlines around it."""
+    token = current.set(None)
+    try:
+        yield
+    finally:
+        current.reset(token)
+
+
 def remaining() -> float | None:
     """
     Return the seconds until the deadline, 0 if it has passed; None if there is none.

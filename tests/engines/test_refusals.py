@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import pickle
 from datetime import datetime
 
 import pytest
 from celery import Celery
+from celery import Task as CeleryTask
 from dramatiq.brokers.stub import StubBroker
-from engine_tasks import Halts, Stamp, Steady
+from engine_tasks import AwaitedSteady, Halts, Stamp, Steady
 
-from cmdx import CmdxError, DefinitionError, Task, Workflow
+import cmdx
+from cmdx import CmdxError, DefinitionError, Task, Workflow, required
 from cmdx.engines import TaskFailed
 from cmdx.engines.celery import CeleryEngine
 from cmdx.engines.dramatiq import DramatiqEngine
@@ -96,6 +99,34 @@ def test_a_local_class_needs_a_name(engine):
 
     with pytest.raises(WireError, match="is defined in a function"):
         engine.register(Local)
+
+
+def test_an_input_that_engines_cannot_send_is_refused(engine):
+    class Selfish(Task[None], name="engines.selfish"):
+        me: int = required(alias="self")
+
+        def work(self): ...
+
+    with pytest.raises(DefinitionError, match="Give it another name, or an alias"):
+        engine.register(Selfish)
+
+
+def test_a_base_class_by_which_celery_retries_is_refused():
+    class Again(CeleryTask):
+        autoretry_for = (Exception,)
+
+    with pytest.raises(DefinitionError, match=r"base class .*Again has autoretry_for"):
+        new_celery().register(Stamp, base=Again)
+
+
+def test_an_app_whose_base_class_retries_is_refused():
+    class Again(CeleryTask):
+        autoretry_for = (Exception,)
+
+    app = Celery("refusals", task_cls=Again, set_as_current=False)
+
+    with pytest.raises(DefinitionError, match="use @retry_on"):
+        CeleryEngine(app).register(Stamp)
 
 
 @pytest.mark.parametrize(
@@ -213,7 +244,7 @@ def test_a_failure_shows_its_reason_alone_and_can_be_sent_to_another_process():
 @pytest.fixture
 def eager():
     engine = new_celery()
-    engine.register(Steady, Halts, Around)
+    engine.register(Steady, Halts, Around, AwaitedSteady, TimeLeft)
     return engine
 
 
@@ -221,6 +252,13 @@ class Around(Workflow[None]):
     """A task that may be enqueued inside of another one."""
 
     steps = (Stamp,)
+
+
+class TimeLeft(Task[float | None]):
+    """Returns how much time there is."""
+
+    def work(self):
+        return cmdx.remaining()
 
 
 @pytest.mark.usefixtures("instant")
@@ -245,6 +283,28 @@ def test_an_eager_task_inside_of_another_one_begins_a_chain_of_its_own(eager):
 
     assert len(result.chain) == 1
     assert result.value != result.cid
+
+
+def test_an_eager_task_has_no_deadline_of_who_enqueues_it(eager):
+    with cmdx.deadline(5):
+        assert eager.enqueue(TimeLeft()).wait().value is None
+        assert cmdx.remaining() > 0
+
+
+def test_an_eager_task_that_awaits_runs_where_there_is_no_event_loop(eager):
+    result = eager.enqueue(AwaitedSteady(**GOOD)).wait()
+
+    assert result.value == "n was awaited"
+
+
+def test_an_eager_task_that_awaits_says_why_it_cannot_run_in_an_event_loop(eager):
+    async def enqueue():
+        return eager.enqueue(AwaitedSteady(**GOOD))
+
+    handle = asyncio.run(enqueue())
+
+    with pytest.raises(TaskFailed, match=r"Call it by asyncio.to_thread"):
+        handle.wait()
 
 
 # -- priorities -----------------------------------------------------------------------

@@ -7,7 +7,8 @@ from uuid import uuid4
 
 import pytest
 from dramatiq import Worker
-from engine_tasks import Hang, Skips, count_notes, read_notes
+from dramatiq.middleware import Shutdown
+from engine_tasks import Hang, Skips, Steady, count_notes, read_notes
 from places import PATIENCE
 
 from cmdx.engines import TaskFailed
@@ -77,3 +78,47 @@ def test_a_task_that_is_told_of_a_shutdown_is_rolled_back_and_runs_again(new):
     assert place.count_dead() == 0
     with pytest.raises(TimeoutError):
         handle.wait(0)
+
+
+@pytest.mark.parametrize(
+    ("task", "script", "method"),
+    [(Skips, [], "store_result"), (Steady, ["connection"], "enqueue")],
+    ids=["while its result is stored", "while its pause is handed over"],
+)
+def test_a_shutdown_after_the_work_makes_no_dead_letter(
+    new, monkeypatch, task, script, method
+):
+    place, name = new("dramatiq-redis", tasks=[task]), new_name()
+    handle = place.engine.enqueue(task(name=name, script=script))
+    owner = place.results if method == "store_result" else place.broker
+    interrupt_once(monkeypatch, owner, method)
+
+    with place.working():
+        result = handle.wait(PATIENCE)
+
+    assert result.ok
+    assert place.count_dead() == 0
+    assert count_notes("ended", name) == 1
+
+
+def interrupt_once(monkeypatch, owner, method):
+    """Have the next call of a method be interrupted, as a worker that stops does."""
+    call, calls = getattr(owner, method), []
+
+    def interrupted(*args, **kwargs):
+        calls.append(args)
+        if len(calls) == 1:
+            raise Shutdown
+        return call(*args, **kwargs)
+
+    monkeypatch.setattr(owner, method, interrupted)
+
+
+def test_who_waits_for_a_message_that_is_too_old_is_told(new):
+    place = new("dramatiq-redis", tasks=[])
+    place.engine.register(Skips, queue_name=place.queue, max_age=1)
+    handle = place.engine.enqueue(Skips(name=new_name(), script=[]))
+    time.sleep(0.01)
+
+    with place.working(), pytest.raises(TaskFailed, match="is older than max_age"):
+        handle.wait(PATIENCE)
