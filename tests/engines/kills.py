@@ -31,6 +31,8 @@ SAFE = [name for name in PLACES if name != "celery-redis"]
 """Celery takes a message out of Redis before it notes that, and can lose it."""
 KILLS, MESSAGES = 6, 100
 PATIENCE = 90.0
+LONGEST_LIFE = 600
+"""Seconds after which a process ends that hangs, so that nobody waits for it."""
 
 OPTIONS = {
     "celery-rabbitmq": {},
@@ -71,6 +73,7 @@ def run_and_exit(function, *args):
     """Do what a child does; nothing of the parent's is cleaned up by it."""
     try:
         os.setpgid(0, 0)
+        signal.alarm(LONGEST_LIFE)
         with Path(os.devnull).open("w") as nowhere:
             os.dup2(nowhere.fileno(), 1)
         silence()
@@ -166,7 +169,8 @@ def run(name, messages, disturb, *given):
 
 def restart_rabbitmq():
     for command in ("stop_app", "start_app"):
-        subprocess.run(["rabbitmqctl", "-q", command], check=True)  # noqa: S607
+        words = ["rabbitmqctl", "-q", command]
+        subprocess.run(words, check=True, timeout=PATIENCE)
 
 
 class OwnRedis:
