@@ -299,14 +299,16 @@ class SqliteStore(Store):
         """
         Write what is in the log to the database, as far as no reader needs it there.
 
-        The file keeps its size then, and is filled again from its start. So it has
-        grown when it is larger than it was.
+        The file keeps its size, and is filled again from its start; so that is due
+        again when it is larger than now. But if somebody is in a transaction, the log
+        goes on where it ends. Then this is done later: it takes as long as many
+        commits.
         """
         size = size_of(f"{self._path}-wal")
-        mode = "truncate" if size > LARGE_LOG else "passive"
-        _, pages, done = self._execute(f"pragma wal_checkpoint({mode})").fetchone()
+        mode = "truncate" if size > LARGE_LOG else "restart"
+        has_others, *_ = self._execute(f"pragma wal_checkpoint({mode})").fetchone()
         size = size_of(f"{self._path}-wal")
-        self._large = max(size if pages == done else size + SMALL_LOG, SMALL_LOG)
+        self._large = size + SMALL_LOG if has_others else max(size, SMALL_LOG)
 
     # -- watching -----------------------------------------------------------------
 
