@@ -5,6 +5,12 @@ The same tasks on a distributed engine that a team already runs.
 ``DramatiqEngine``. The story is in ``engine``.
 """
 
-from cmdx.engines.engine import EngineMessage, Handle, TaskFailed, current_message
+from cmdx.engines.engine import (
+    Engine,
+    EngineMessage,
+    Handle,
+    TaskFailed,
+    current_message,
+)
 
-__all__ = ["EngineMessage", "Handle", "TaskFailed", "current_message"]
+__all__ = ["Engine", "EngineMessage", "Handle", "TaskFailed", "current_message"]

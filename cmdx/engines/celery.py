@@ -9,6 +9,7 @@ a run that goes on has one positional argument: where it stopped.
 from __future__ import annotations
 
 import asyncio
+import json
 import math
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -20,16 +21,25 @@ from cmdx.engines.engine import (
     Handle,
     TaskFailed,
     failure_of,
+    lost_run,
+    refuse_call,
     run_leg,
 )
 from cmdx.exceptions import CmdxError, DefinitionError
-from cmdx.wire import dump_result
+from cmdx.wire import WireError, dump_result
 from cmdx.wire.sending import origin_data
 
 try:
+    from billiard.common import terminate_handler_fired
     from celery import Celery
     from celery.backends.base import DisabledBackend
-    from celery.exceptions import Ignore, OperationalError, Reject
+    from celery.exceptions import (
+        Ignore,
+        OperationalError,
+        Reject,
+        WorkerShutdown,
+        WorkerTerminate,
+    )
     from celery.exceptions import TimeoutError as CeleryTimeout
     from celery.result import EagerResult
 except ImportError:
@@ -114,6 +124,7 @@ class CeleryEngine(Engine):
     ) -> Handle[Any]:
         celery_task, run = declared
         check_is_own(self.app.tasks[celery_task.name], run)
+        check_is_readable(inputs)
         confirm_messages(self.app)  # it may have been configured anew
         origin = origin_data()
         options: dict[str, Any] = {"headers": {HEADER: origin}} if origin else {}
@@ -157,6 +168,8 @@ class CeleryEngine(Engine):
     ) -> dict[str, Any] | None:
         """Run a leg; what is returned or raised is stored by Celery."""
         request = celery_task.request
+        if request.called_directly:
+            refuse_call(cls)
         origin = (request.headers or {}).get(HEADER)
         message = EngineMessage(request.id, inputs, earlier, origin)
         longest_pause = math.inf if request.is_eager else self.longest_pause
@@ -164,6 +177,10 @@ class CeleryEngine(Engine):
             result = run_leg(cls, message, longest_pause, run_coroutine)
         except Suspended as suspended:
             hand_over(celery_task, inputs, suspended)
+        except (SystemExit, KeyboardInterrupt) as error:
+            if is_worker_ending(error):
+                raise
+            raise lost_run(error) from error  # else it would be delivered again
         else:
             return self._answer(celery_task, result)
         raise Ignore  # the message that goes on has the same id, and will have a result
@@ -171,10 +188,16 @@ class CeleryEngine(Engine):
     def _answer(self, celery_task: Any, result: Result[Any]) -> dict[str, Any] | None:
         """Return what is stored of a result, and raise if it has failed."""
         if result.failed:
-            raise failure_of(result)
+            raise failure_of(result, storable(dump_result(result)))
         is_wanted = has_backend(self.app) and not celery_task.ignore_result
         is_eager = celery_task.request.is_eager
-        return dump_result(result) if is_wanted or is_eager else None
+        return storable(dump_result(result)) if is_wanted or is_eager else None
+
+
+def is_worker_ending(error: BaseException) -> bool:
+    """Tell whether a worker is being ended, and not the task alone has exited."""
+    is_told = isinstance(error, (WorkerShutdown, WorkerTerminate))
+    return is_told or terminate_handler_fired()
 
 
 def run_coroutine(steps: Coroutine[Any, Any, Any]) -> Any:
@@ -235,9 +258,47 @@ def check_is_own(celery_task: Any, run: Any) -> None:
     if getattr(celery_task.run, "__func__", None) is not run:
         message = (
             f"this app has another task with the name {celery_task.name!r}, which "
-            "would be run instead. Rename one: class ChargeCard(Task, name=...)."
+            "would be run instead. Rename one: class ChargeCard(Task, name=...), or "
+            "use one engine for the app."
         )
         raise DefinitionError(message)
+
+
+# -- JSON as Celery reads it ----------------------------------------------------------
+
+TAGS = {"__type__", "__value__"}
+"""What has both keys is read by Celery as a value of a type of its own."""
+
+
+def has_tags(data: Any) -> bool:
+    """Tell whether something that is JSON would be read as something else."""
+    if isinstance(data, dict):
+        return data.keys() >= TAGS or any(map(has_tags, data.values()))
+    return isinstance(data, list) and any(map(has_tags, data))
+
+
+def check_is_readable(inputs: dict[str, Any]) -> None:
+    """Refuse inputs that a worker would not get as they are."""
+    for name, value in inputs.items():
+        if has_tags(value):
+            message = (
+                f"the input {name!r} contains the keys '__type__' and '__value__', "
+                "by which Celery marks values of its own. Use other keys."
+            )
+            raise WireError(message)
+
+
+def storable(data: Any) -> Any:
+    """Return data that Celery reads as it is: as text, if it would not."""
+    return json.dumps(data) if has_tags(data) else data
+
+
+def restored(data: Any) -> Any:
+    """Return what ``storable`` was given."""
+    return json.loads(data) if isinstance(data, str) else data
+
+
+# -- apps -----------------------------------------------------------------------------
 
 
 def confirm_messages(sender: Any, **_facts: Any) -> None:
@@ -264,9 +325,12 @@ class CeleryHandle(Handle[Any]):
         if not isinstance(self._sent, EagerResult):
             require_results(self._sent)
         try:
-            return self._sent.get(timeout=timeout, propagate=False)
+            answer = self._sent.get(timeout=timeout, propagate=False)
         except CeleryTimeout:
             return None
+        if isinstance(answer, TaskFailed):
+            return TaskFailed(answer.reason, restored(answer.result))
+        return restored(answer)
 
 
 def require_results(sent: Any) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+from threading import Event
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from cmdx import Suspended, clock
@@ -21,6 +22,7 @@ from cmdx.engines.engine import (
     TaskFailed,
     failure_of,
     lost_run,
+    refuse_call,
     run_leg,
 )
 from cmdx.exceptions import CmdxError, DefinitionError
@@ -30,7 +32,7 @@ from cmdx.wire.sending import origin_data
 try:
     import dramatiq
     from dramatiq.asyncio import get_event_loop_thread
-    from dramatiq.middleware import CurrentMessage, Middleware, Shutdown
+    from dramatiq.middleware import CurrentMessage, Interrupt, Middleware, Shutdown
     from dramatiq.results import Results, ResultTimeout
 except ImportError:
     cure = (
@@ -52,6 +54,7 @@ WAIT_SLICE = 1_000
 WAIT_PAUSE = 0.02
 """Seconds between two of them: the last one of a wait does not block."""
 
+# Results come by real time, also in tests where the time of tasks is virtual.
 REAL_CLOCK = clock.Clock()
 monotonic = clock.Clock.monotonic
 
@@ -146,6 +149,8 @@ class DramatiqEngine(Engine):
     ) -> None:
         """Run a leg, store its result, and raise if it has failed."""
         message: Any = CurrentMessage.get_current_message()
+        if message is None:
+            refuse_call(cls)
         origin = message.options.get(OPTION)
         received = EngineMessage(message.message_id, inputs, earlier, origin)
         try:
@@ -156,18 +161,21 @@ class DramatiqEngine(Engine):
         except Shutdown:  # the run was rolled back, and begins anew elsewhere
             self.broker.enqueue(message.copy())
             return
+        stored = dump_result(result)
         if result.failed:
-            raise failure_of(result)
-        store_answer(self.broker, message, {"result": dump_result(result)})
+            raise failure_of(result, stored)
+        store_answer(self.broker, message, {"result": stored})
 
 
 def hand_over(broker: Any, message: Any, suspended: Suspended) -> None:
     """Send the message by which the run goes on, to where this one came from."""
     continuation = message.copy(args=(suspended.to_dict(),))
-    finish(broker.enqueue, continuation, delay=milliseconds(suspended.pause))
+    do_despite_shutdown(
+        broker.enqueue, continuation, delay=milliseconds(suspended.pause)
+    )
 
 
-def finish(do: Callable[..., Any], *given: Any, **options: Any) -> None:
+def do_despite_shutdown(do: Callable[..., Any], *given: Any, **options: Any) -> None:
     """Do what comes after a leg: again, if a shutdown was told in the middle of it."""
     try:
         do(*given, **options)
@@ -228,7 +236,24 @@ def check_broker(broker: Any) -> Any:
 def run_coroutine(steps: Coroutine[Any, Any, Any]) -> Any:
     """Run an asynchronous task, in the event loop of the worker if it has one."""
     thread = get_event_loop_thread()
-    return asyncio.run(steps) if thread is None else thread.run_coroutine(steps)
+    if thread is None:
+        return asyncio.run(steps)
+    has_ended = Event()
+
+    async def run() -> Any:
+        try:
+            return await steps
+        finally:
+            has_ended.set()
+
+    try:
+        return thread.run_coroutine(run())
+    except RuntimeError as error:
+        if not isinstance(error.__cause__, Interrupt):
+            raise
+        interrupt = error.__cause__
+    has_ended.wait()  # dramatiq waits for a second only, and a rollback may take longer
+    raise interrupt
 
 
 def milliseconds(seconds: float) -> int | None:
@@ -253,7 +278,7 @@ def store_answer(broker: Any, message: Any, answer: dict[str, Any]) -> None:
     actor = broker.get_actor(message.actor_name)
     ttl = actor.options.get("result_ttl", results.result_ttl)
     try:
-        finish(results.backend.store_result, message, answer, ttl)
+        do_despite_shutdown(results.backend.store_result, message, answer, ttl)
     except Exception:  # the task has ended, and must not be run again for this
         text = "the result of the message %r cannot be stored"
         logging.getLogger("cmdx").exception(text, message.message_id)

@@ -5,8 +5,8 @@ What all engines have in common: from an invocation to its result.
 2. an invocation is checked, and its inputs become a message   ``Engine.enqueue``
 3. a worker of the engine makes the invocation again           ``load_task``
 4. it runs until it ends, or has to wait for long              ``run_leg``
-5. a long pause is handed to the engine, as a message with     ``hand_over``, of
-   the same inputs, and where the run stopped                  each engine
+5. a long pause is handed to the engine, as a message with     ``hand_over`` in
+   the same inputs, and where the run stopped                  ``celery``, ``dramatiq``
 6. a failed run fails for the engine too                       ``failure_of``
 7. the caller reads the result, if the engine stores it        ``Handle.wait``
 
@@ -17,18 +17,19 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NoReturn, TypeVar
 
 import attrs
 
 from cmdx import Task, clock, detached
 from cmdx.chain import chain_of
-from cmdx.declare.checks import check_seconds, finite_number
+from cmdx.clock import FOREVER
+from cmdx.declare.checks import check_seconds
 from cmdx.exceptions import CmdxError, DefinitionError
 from cmdx.run.deadlines import unlimited
 from cmdx.run.lifecycle import drive, lifecycle
 from cmdx.task import begin_leg
-from cmdx.wire import dump_invocation, dump_result, load_result
+from cmdx.wire import dump_invocation, load_result
 from cmdx.wire.invocations import input_codecs, invocation_of
 from cmdx.wire.names import task_name
 from cmdx.wire.sending import check_unused, due_time, resolved_copy
@@ -70,6 +71,11 @@ class TaskFailed(CmdxError):  # noqa: N818 -- named in the contract
         return f"{type(self).__qualname__}({self.reason!r})"
 
 
+def mapping_or_none(given: Any) -> Mapping[str, str] | None:
+    """Return what other programs have not filled with something else."""
+    return given if isinstance(given, dict) else None
+
+
 @attrs.frozen
 class EngineMessage:
     """What a worker of an engine has received."""
@@ -78,8 +84,13 @@ class EngineMessage:
     inputs: Mapping[str, Any]
     """The inputs of the task, as JSON."""
     earlier: Sequence[Any] = ()
-    """Where an earlier leg has stopped, if there was one."""
-    origin: Mapping[str, str] | None = None
+    """
+    Its positional arguments: where an earlier leg has stopped, if there was one, and
+    nothing else.
+    """
+    origin: Mapping[str, str] | None = attrs.field(
+        default=None, converter=mapping_or_none
+    )
     """What it carries of who has sent it; None if that was not an engine."""
 
     @property
@@ -128,11 +139,9 @@ class Handle(ABC, Generic[V]):
             timeout: The longest time to wait, in seconds; ``TimeoutError`` is raised
                 then. Without limit by default.
         """
-        seconds = finite_number(timeout)
-        if seconds is None and timeout is not None:
-            message = f"wait: timeout must be a number of seconds, got {timeout!r}."
-            raise DefinitionError(message)
-        answer = self._read(seconds)
+        if timeout is not None:
+            timeout = check_seconds("wait", "timeout", timeout)
+        answer = self._read(timeout)
         if answer is None:
             message = (
                 f"{self.id} has not ended after {timeout} s. Wait longer, or look "
@@ -209,8 +218,8 @@ class Engine(ABC):
             message = f"{name} is not registered. Write engine.register({name})."
             raise DefinitionError(message)
         now = clock.current.get().time()
-        seconds = due_time(now, after, at) - now
-        resolved_copy(invocation)
+        seconds = min(due_time(now, after, at) - now, FOREVER)
+        resolved_copy(invocation)  # which refuses wrong inputs
         inputs = dump_invocation(invocation)["inputs"]
         check_priority(priority)
         return self._send(self._declared[cls], inputs, seconds, priority)
@@ -219,7 +228,7 @@ class Engine(ABC):
     def _declare(
         self, cls: type[Task[Any]], name: str, options: Mapping[str, Any]
     ) -> Any:
-        """Declare a task to the engine, and return what the engine calls it."""
+        """Declare a task to the engine, and return what ``_send`` needs of it."""
 
     @abstractmethod
     def _send(
@@ -275,6 +284,8 @@ def run_leg(
     """
     Run a task, or go on with it; raise ``Suspended`` if it has to wait for long.
 
+    What interrupts a run is raised too, after the run was rolled back.
+
     Args:
         cls: The task.
         message: Its message.
@@ -296,8 +307,10 @@ def run_leg(
 
 
 def check_arguments(cls: type[Task[Any]], message: EngineMessage) -> None:
-    """Refuse positional arguments, unless a leg has sent them."""
-    if message.earlier and not isinstance(message.earlier[0], dict):
+    """Refuse positional arguments, unless a leg has sent its suspension as one."""
+    if len(message.earlier) > 1 or any(
+        not isinstance(argument, dict) for argument in message.earlier
+    ):
         reason = (
             f"the message for {cls.__qualname__} has positional arguments. Send its "
             "inputs as keyword arguments."
@@ -306,11 +319,11 @@ def check_arguments(cls: type[Task[Any]], message: EngineMessage) -> None:
 
 
 def load_task(cls: type[Task[Any]], inputs: Mapping[str, Any]) -> Task[Any]:
-    """Return the invocation of a message; raise ``TaskFailed`` if it has others."""
+    """Return the invocation of a message; ``TaskFailed`` if its inputs do not fit."""
     try:
         return invocation_of(cls, inputs)
     except Exception as error:  # such as inputs of another version of the class
-        message = f"the message for {cls.__qualname__} has other inputs: {error}"
+        message = f"the message for {cls.__qualname__} cannot be read: {error}"
         raise TaskFailed(message) from error
 
 
@@ -328,14 +341,26 @@ def begin_run(task: Task[Any], message: EngineMessage, longest_pause: float) -> 
     return run
 
 
-def failure_of(result: Result[Any]) -> TaskFailed:
-    """Return what a worker raises for a failed result."""
-    failure = TaskFailed(result.reason or "no reason given", dump_result(result))
+def failure_of(result: Result[Any], stored: Any) -> TaskFailed:
+    """Return what a worker raises for a failed result, with what is stored of it."""
+    failure = TaskFailed(result.reason or "no reason given", stored)
     failure.__cause__ = result.cause
     return failure
 
 
 def lost_run(error: BaseException) -> TaskFailed:
-    """Return the failure of a run that the engine has ended, as by a time limit."""
+    """Return the failure of a run that was interrupted, as by a time limit."""
     name, text = type(error).__qualname__, str(error)
+    if text.startswith(name):  # as errors of Celery do
+        return TaskFailed(text)
     return TaskFailed(f"{name}: {text}" if text else name)
+
+
+def refuse_call(cls: type[Task[Any]]) -> NoReturn:
+    """Say what to do instead of calling what was declared to an engine."""
+    name = cls.__qualname__
+    message = (
+        f"what an engine has declared of {name} runs in its workers alone. Run it here "
+        f"by {name}.execute(...), or send it: engine.enqueue({name}(...))."
+    )
+    raise TypeError(message)

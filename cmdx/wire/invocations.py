@@ -88,8 +88,8 @@ def invocation_of(cls: type[Task[Any]], stored: Mapping[str, Any]) -> Task[Any]:
     inputs: dict[str, Any] = {}
     for key, value in stored.items():
         if codecs and key not in codecs:
-            message = f"{cls.__qualname__} has no input {key!r}, but it was stored."
-            raise WireError(f"{message} Store the invocation again.")
+            message = f"{cls.__qualname__} has no input {key!r}, but it was given."
+            raise WireError(f"{message} Store or send it again without.")
         try:
             inputs[key] = (
                 None if value is None else codec_for(codecs, key).decode(value)

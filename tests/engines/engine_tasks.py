@@ -150,6 +150,49 @@ class Stamp(Task[float]):
         return time.time()
 
 
+class Echo(Task[dict[str, Any]]):
+    """Returns what it is given, and fails with it if it is told to."""
+
+    data: dict[str, Any]
+    wraps: bool = False
+    fails: bool = False
+
+    def work(self) -> dict[str, Any]:
+        data = (
+            {"__type__": "money", "__value__": self.data} if self.wraps else self.data
+        )
+        if self.fails:
+            self.fail("no", data=data)
+        return data
+
+
+class Exits(Task[None]):
+    """Exits, as a program does that has had enough."""
+
+    name: str
+
+    def work(self) -> None:
+        note("called", self.name)
+        raise SystemExit(3)
+
+    def rollback(self) -> None:
+        note("rolled back", self.name)
+
+
+class AwaitedHang(Task[None]):
+    """Works for longer than anybody waits, and takes some time to be rolled back."""
+
+    name: str
+
+    async def work(self) -> None:
+        note("called", self.name)
+        await asyncio.sleep(1_000)
+
+    async def rollback(self) -> None:
+        await asyncio.sleep(1.2)
+        note("rolled back", self.name)
+
+
 class Hang(Task[None]):
     """Works for longer than anybody waits."""
 
@@ -166,5 +209,5 @@ class Hang(Task[None]):
 
 TASKS = (
     Steady, Growing, Guided, Gated, Hurried, AwaitedSteady, Halts, Skips, Order, Inside,
-    Stamp,
+    Stamp, Echo, Exits,
 )  # fmt: skip

@@ -103,9 +103,10 @@ class CeleryPlace:
             ["worker", "-c", "1", "-l", "CRITICAL", "-n", self.queue, *flags]
         )
 
-    def send_plainly(self, name, /, *args, **kwargs):
+    def send_plainly(self, name, /, *args, origin=None, **kwargs):
         """Send a message as a program without cmdx would; return how to wait for it."""
-        sent = self.app.send_task(name, args=args, kwargs=kwargs)
+        headers = {"cmdx": origin} if origin else {}
+        sent = self.app.send_task(name, args=args, kwargs=kwargs, headers=headers)
         return lambda: sent.get(timeout=PATIENCE)
 
     def count_dead(self):
@@ -157,13 +158,14 @@ class DramatiqPlace:
             while True:
                 self.broker.join(self.queue)
 
-    def send_plainly(self, name, /, *args, **kwargs):
+    def send_plainly(self, name, /, *args, origin=None, **kwargs):
         """Send a message as a program without cmdx would."""
         from dramatiq import Message
 
         from cmdx.engines.dramatiq import DramatiqHandle
 
-        message = Message(self.queue, name, args, kwargs, {})
+        options = {"cmdx": origin} if origin else {}
+        message = Message(self.queue, name, args, kwargs, options)
         self.broker.enqueue(message)
         return lambda: DramatiqHandle(self.broker, message).wait(PATIENCE)
 

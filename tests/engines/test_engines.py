@@ -11,6 +11,8 @@ from uuid import uuid4
 import pytest
 from engine_tasks import (
     AwaitedSteady,
+    Echo,
+    Exits,
     Gated,
     Growing,
     Guided,
@@ -224,6 +226,7 @@ BAD_MESSAGES = [
     ("Steady", (), {"name": "n", "script": [], "old": 1}, "has no input 'old'"),
     ("Steady", ({"left": "in"},), {"name": "n", "script": []}, "cannot be run"),
     ("Steady", (7,), {"name": "n", "script": []}, "as keyword arguments"),
+    ("Steady", ({}, 7), {"name": "n", "script": []}, "as keyword arguments"),
 ]
 
 
@@ -256,6 +259,37 @@ def test_a_message_of_an_unknown_task_is_dead_and_the_worker_goes_on(place):
         place.send_plainly("engine_tasks:Unknown", name="n")
 
     assert place.engine.enqueue(Stamp()).wait(PATIENCE).success
+
+
+def test_a_task_that_exits_is_dead_with_its_reason_and_the_worker_goes_on(place):
+    name = new_name()
+
+    with one_more_dead(place):
+        handle = place.engine.enqueue(Exits(name=name))
+        with pytest.raises(TaskFailed, match="SystemExit: 3"):
+            handle.wait(PATIENCE)
+
+    assert place.engine.enqueue(Stamp()).wait(PATIENCE).success
+    assert count_notes("called", name) == count_notes("rolled back", name) == 1
+
+
+def test_results_come_as_they_are_whatever_keys_they_have(engine):
+    data = {"a": 1}
+    tagged = {"__type__": "money", "__value__": data}
+
+    value = engine.enqueue(Echo(data=data, wraps=True)).wait(PATIENCE).value
+    failed = engine.enqueue(Echo(data=data, wraps=True, fails=True)).wait(PATIENCE)
+
+    assert value == tagged
+    assert (failed.reason, failed.metadata["data"]) == ("no", tagged)
+
+
+def test_a_header_of_another_program_is_no_origin(place):
+    name = new_name()
+
+    place.send_plainly("engine_tasks:Skips", name=name, script=[], origin="theirs")
+
+    wait_until(lambda: count_notes("ended", name))
 
 
 def test_a_failed_task_is_dead_with_its_reason(place):

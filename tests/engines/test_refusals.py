@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import pickle
-from datetime import datetime
+from datetime import UTC, datetime
 
 import pytest
 from celery import Celery
 from celery import Task as CeleryTask
 from dramatiq.brokers.stub import StubBroker
-from engine_tasks import AwaitedSteady, Halts, Stamp, Steady
+from engine_tasks import AwaitedSteady, Echo, Halts, Stamp, Steady
 
 import cmdx
 from cmdx import CmdxError, DefinitionError, Task, Workflow, required
@@ -21,6 +21,7 @@ from cmdx.exceptions import FinishedTaskError
 from cmdx.wire import RefusedInputError, WireError
 
 GOOD = {"name": "n", "script": []}
+TAGGED = {"__type__": "money", "__value__": 1}
 
 
 def new_celery():
@@ -186,12 +187,43 @@ def test_messages_are_confirmed_whatever_is_configured_later():
     assert options == {"visibility_timeout": 7, "confirm_publish": True}
 
 
-@pytest.mark.parametrize("timeout", ["5", True, float("nan")])
+@pytest.mark.parametrize("timeout", ["5", True, float("nan"), float("inf"), -1])
 def test_a_wrong_timeout_is_refused(engine, timeout):
     handle = engine.enqueue(Stamp())
 
-    with pytest.raises(DefinitionError, match="timeout must be a number of seconds"):
+    with pytest.raises(DefinitionError, match="timeout must be a finite number"):
         handle.wait(timeout)
+
+
+def test_a_time_that_is_too_far_away_is_taken_as_some_decades():
+    app = Celery("refusals", broker="memory://", set_as_current=False)
+    engine = CeleryEngine(app)
+    engine.register(Stamp)
+
+    engine.enqueue(Stamp(), at=datetime.max.replace(tzinfo=UTC))
+
+    with app.connection_for_read() as connection:
+        message = connection.default_channel.basic_get("celery", no_ack=True)
+    eta = datetime.fromisoformat(message.headers["eta"])
+    assert 30 < (eta - datetime.now(UTC)).days / 365 < 32
+
+
+def test_what_is_declared_cannot_be_called(engine):
+    name = "engine_tasks:Stamp"
+    is_celery = isinstance(engine, CeleryEngine)
+    declared = engine.app.tasks[name] if is_celery else engine.broker.get_actor(name)
+
+    with pytest.raises(TypeError, match=r"Run it here by Stamp.execute\(...\)"):
+        declared()
+
+
+@pytest.mark.parametrize("data", [TAGGED, {"deep": [1, TAGGED]}])
+def test_data_that_celery_would_read_as_its_own_is_refused(data):
+    engine = new_celery()
+    engine.register(Echo)
+
+    with pytest.raises(WireError, match="the input 'data' contains the keys"):
+        engine.enqueue(Echo(data=data))
 
 
 # -- results --------------------------------------------------------------------------

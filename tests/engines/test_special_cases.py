@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from uuid import uuid4
 
 import pytest
 from dramatiq import Worker
 from dramatiq.middleware import Shutdown
-from engine_tasks import Hang, Skips, Steady, count_notes, read_notes
+from engine_tasks import (
+    AwaitedHang,
+    Hang,
+    Skips,
+    Steady,
+    count_notes,
+    read_notes,
+)
 from places import PATIENCE
 
 from cmdx.engines import TaskFailed
@@ -78,6 +86,34 @@ def test_a_task_that_is_told_of_a_shutdown_is_rolled_back_and_runs_again(new):
     assert place.count_dead() == 0
     with pytest.raises(TimeoutError):
         handle.wait(0)
+
+
+@pytest.fixture
+def event_loop_thread():
+    """The event loop of a worker of dramatiq with its middleware AsyncIO."""
+    from dramatiq import asyncio as dramatiq_asyncio
+
+    thread = dramatiq_asyncio.EventLoopThread(logging.getLogger("dramatiq"))
+    thread.start()
+    dramatiq_asyncio.set_event_loop_thread(thread)
+    yield thread
+    dramatiq_asyncio.set_event_loop_thread(None)
+    thread.stop()
+
+
+@pytest.mark.usefixtures("event_loop_thread")
+def test_a_shutdown_waits_for_a_rollback_that_awaits(new):
+    place, name = new("dramatiq-redis", tasks=[]), new_name()
+    place.engine.register(AwaitedHang, queue_name=place.queue, notify_shutdown=True)
+    place.engine.enqueue(AwaitedHang(name=name))
+    worker = Worker(place.broker, worker_threads=1, worker_timeout=20)
+    worker.start()
+    wait_until(lambda: count_notes("called", name))
+
+    worker.stop()
+
+    assert count_notes("rolled back", name) == 1
+    assert place.count_dead() == 0
 
 
 @pytest.mark.parametrize(
