@@ -287,6 +287,8 @@ def brokers(monkeypatch, namespace):
         names.append(f"cmdx_docs_{token_hex(8)}")
         monkeypatch.setenv("SHOP_QUEUE", names[-1])
         monkeypatch.setenv("CELERY_WORKER_HOSTNAME", f"{names[-1]}@localhost")
+        for what in ("MINGLE", "GOSSIP"):  # with workers of other tests
+            monkeypatch.setenv(f"CELERY_WORKER_WITHOUT_{what}", "1")
 
     yield offer
     for name in names:

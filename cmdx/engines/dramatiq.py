@@ -103,7 +103,10 @@ class DramatiqEngine(Engine):
 
         run.__doc__, run.__module__ = cls.__doc__, cls.__module__
         known = self.broker.actor_options
-        retries = {"max_retries": 0} if "max_retries" in known else {}
+        # What is asked whether to retry goes before the number of retries.
+        retries = (
+            {"max_retries": 0, "retry_when": None} if "max_retries" in known else {}
+        )
         given = {**retries, **options}
         actor = dramatiq.actor(actor_name=name, broker=self.broker, **given)(run)
         actor.options["store_results"] = False  # a leg may end without one

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import time
 from pathlib import Path
 from typing import Any
@@ -135,10 +136,13 @@ class Order(Workflow[Any]):
     steps = (Steady, Halts)
 
 
+@retry_on(ConnectionError, limit=1, delay=0.06)
 class Inside(Task[dict[str, Any]], correlation_id=lambda: "request-7"):
-    """Says what it knows of its message."""
+    """Says what it knows of its message, after a pause."""
 
     def work(self) -> dict[str, Any]:
+        if self.attempt == 0:
+            raise ConnectionError
         message = current_message()
         return {"id": message.id, "cid": message.cid, "xid": message.xid}
 
@@ -207,7 +211,19 @@ class Hang(Task[None]):
         note("rolled back", self.name)
 
 
+class Dies(Task[str]):
+    """Kills its process, and succeeds when it is run again."""
+
+    name: str
+
+    def work(self) -> str:
+        note("called", self.name)
+        if count_notes("called", self.name) == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return f"{self.name} is done"
+
+
 TASKS = (
     Steady, Growing, Guided, Gated, Hurried, AwaitedSteady, Halts, Skips, Order, Inside,
-    Stamp, Echo, Exits,
+    Stamp, Echo, Exits, Hang, Dies,
 )  # fmt: skip

@@ -10,6 +10,7 @@ import logging
 import os
 import signal
 import sys
+import time
 import warnings
 from contextlib import contextmanager
 from pathlib import Path
@@ -33,6 +34,19 @@ PATIENCE = 20
 
 LONGEST_PAUSE = 0.05
 """What workers of both engines sleep; all other pauses of the tests are longer."""
+
+
+def new_name():
+    """Return a name for a run, by which its notes are found."""
+    return f"run-{uuid4().hex}"
+
+
+def wait_until(is_true):
+    """Wait until something is true, or fail."""
+    end = time.monotonic() + PATIENCE
+    while not is_true():
+        assert time.monotonic() < end, "it never came true"
+        time.sleep(0.01)
 
 
 class CeleryPlace:

@@ -6,7 +6,6 @@ import asyncio
 import time
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
-from uuid import uuid4
 
 import pytest
 from engine_tasks import (
@@ -25,7 +24,7 @@ from engine_tasks import (
     Steady,
     count_notes,
 )
-from places import PATIENCE
+from places import PATIENCE, new_name, wait_until
 from services import postgres_schema
 
 from cmdx import Task, testing
@@ -33,18 +32,6 @@ from cmdx.engines import TaskFailed, current_message
 from cmdx.queue import Queue
 from cmdx.report import error_name
 from cmdx.stores import PostgresStore
-
-
-def new_name():
-    return f"run-{uuid4().hex}"
-
-
-def wait_until(is_true):
-    end = time.monotonic() + PATIENCE
-    while not is_true():
-        assert time.monotonic() < end, "it never came true"
-        time.sleep(0.01)
-
 
 # -- the same everywhere --------------------------------------------------------------
 

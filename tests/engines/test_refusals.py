@@ -9,12 +9,17 @@ from datetime import UTC, datetime
 import pytest
 from celery import Celery
 from celery import Task as CeleryTask
+from celery.exceptions import Ignore, OperationalError, Reject
+from celery.signals import before_task_publish
+from dramatiq.brokers.rabbitmq import RabbitmqBroker
 from dramatiq.brokers.stub import StubBroker
+from dramatiq.middleware import CurrentMessage
 from engine_tasks import AwaitedSteady, Echo, Halts, Stamp, Steady
+from kombu import Exchange, Queue
 
 import cmdx
 from cmdx import CmdxError, DefinitionError, Task, Workflow, required
-from cmdx.engines import TaskFailed
+from cmdx.engines import EngineMessage, TaskFailed
 from cmdx.engines.celery import CeleryEngine
 from cmdx.engines.dramatiq import DramatiqEngine
 from cmdx.exceptions import FinishedTaskError
@@ -197,13 +202,14 @@ def test_a_wrong_timeout_is_refused(engine, timeout):
 
 def test_a_time_that_is_too_far_away_is_taken_as_some_decades():
     app = Celery("refusals", broker="memory://", set_as_current=False)
+    app.conf.task_default_queue = "far_away"
     engine = CeleryEngine(app)
     engine.register(Stamp)
 
     engine.enqueue(Stamp(), at=datetime.max.replace(tzinfo=UTC))
 
     with app.connection_for_read() as connection:
-        message = connection.default_channel.basic_get("celery", no_ack=True)
+        message = connection.default_channel.basic_get("far_away", no_ack=True)
     eta = datetime.fromisoformat(message.headers["eta"])
     assert 30 < (eta - datetime.now(UTC)).days / 365 < 32
 
@@ -375,3 +381,219 @@ def test_a_queue_of_celery_without_priorities_refuses_them():
 
     with pytest.raises(DefinitionError, match="task_queue_max_priority = 9"):
         engine.enqueue(Stamp(), priority=1)
+
+
+# -- PROPOSED -------------------------------------------------------------------------
+
+
+def new_app(**settings):
+    """Return an app whose broker cannot be reached, which it notices at once."""
+    app = Celery("refusals", broker="pyamqp://127.0.0.1:1", set_as_current=False)
+    at_once = {"max_retries": 1, "interval_start": 0}
+    app.conf.update(task_publish_retry=False, broker_transport_options=at_once)
+    app.conf.update(settings)
+    return app
+
+
+def run_as_worker(app, task, request=None, **inputs):
+    """Run a task of an app, as a worker does that has received a message."""
+    celery_task = app.tasks[f"engine_tasks:{task.__name__}"]
+    celery_task.push_request(called_directly=False, **(request or {"id": "7"}))
+    try:
+        return celery_task.run(**inputs)
+    finally:
+        celery_task.pop_request()
+
+
+@pytest.mark.parametrize("is_configured", [False, True])
+def test_a_worker_that_sends_nothing_itself_confirms_messages_too(is_configured):
+    app = Celery("refusals", broker="memory://", set_as_current=False)
+    if is_configured:
+        assert app.conf.broker_url == "memory://"  # to read it is to configure it
+
+    CeleryEngine(app)
+
+    assert app.conf.broker_transport_options == {"confirm_publish": True}
+
+
+def test_messages_are_confirmed_if_an_app_is_configured_anew():
+    app = Celery("refusals", broker="memory://", set_as_current=False)
+    engine = CeleryEngine(app)
+    engine.register(Stamp)
+    assert app.conf.broker_transport_options == {"confirm_publish": True}
+    app.conf.broker_transport_options = {"visibility_timeout": 7}
+
+    engine.enqueue(Stamp())
+
+    assert app.conf.broker_transport_options["confirm_publish"]
+
+
+def test_who_wants_no_confirmations_has_none():
+    app = Celery("refusals", broker="memory://", set_as_current=False)
+    app.conf.broker_transport_options = {"confirm_publish": False}
+
+    CeleryEngine(app)
+
+    assert app.conf.broker_transport_options == {"confirm_publish": False}
+
+
+@pytest.mark.filterwarnings("ignore::celery.exceptions.CDeprecationWarning")
+def test_a_priority_is_that_of_the_queue_of_the_task():
+    queues = [Queue("celery", max_priority=9), Queue("plain")]
+    engine = CeleryEngine(new_app(task_queues=queues))
+    engine.register(Stamp, queue="plain")
+
+    with pytest.raises(DefinitionError, match="the queue 'plain' has no priorities"):
+        engine.enqueue(Stamp(), priority=1)
+
+
+@pytest.mark.parametrize("options", [{}, {"ignore_result": True}])
+def test_a_result_that_nobody_stores_is_not_written(options):
+    backend = "cache+memory://" if options else None
+    app = Celery("refusals", broker="memory://", backend=backend, set_as_current=False)
+    CeleryEngine(app).register(Stamp, **options)
+
+    assert run_as_worker(app, Stamp) is None
+
+
+def test_a_pause_that_cannot_be_handed_over_has_its_message_delivered_again():
+    app = new_app()
+    CeleryEngine(app).register(Steady)
+
+    with pytest.raises(Reject) as caught:
+        run_as_worker(app, Steady, name="n", script=["connection"])
+
+    assert caught.value.requeue
+
+
+def test_a_quorum_queue_that_counts_in_seconds_gets_a_whole_one():
+    quorum = {"x-queue-type": "quorum"}
+    queue = Queue(
+        "celery", Exchange("celery", "topic"), "celery", queue_arguments=quorum
+    )
+    engine = CeleryEngine(new_app(task_queues=[queue]))
+    engine.register(Stamp)
+    keys = []
+
+    def note(routing_key, **_):
+        keys.append(routing_key)
+
+    before_task_publish.connect(note)
+    with pytest.raises(OperationalError):  # nobody is there
+        engine.enqueue(Stamp(), after=0.3)
+
+    assert [key.rpartition(".0.")[2] for key in keys] == ["1.celery"]
+
+
+OF_CELERY = """
+name bind autoretry_for dont_autoretry_for retry_kwargs retry_backoff retry_backoff_max
+retry_jitter max_retries default_retry_delay
+"""
+OF_DRAMATIQ = """
+actor_name broker max_retries min_backoff max_backoff retry_when store_results
+"""
+
+
+@pytest.mark.parametrize(
+    ("new_engine", "options"), [(new_celery, OF_CELERY), (new_dramatiq, OF_DRAMATIQ)]
+)
+def test_all_options_that_would_contradict_the_task_are_refused(new_engine, options):
+    for option in options.split():
+        with pytest.raises(DefinitionError, match=f"takes no '{option}'"):
+            new_engine().register(Halts, **{option: 1})
+
+
+def test_the_default_borders_are_those_of_the_reference():
+    assert (new_celery().longest_pause, new_dramatiq().longest_pause) == (0.05, 1.0)
+
+
+def test_options_that_the_engine_sets_can_be_changed():
+    app = Celery("refusals", broker="memory://", set_as_current=False)
+    CeleryEngine(app).register(Stamp, acks_late=False)
+
+    assert app.tasks["engine_tasks:Stamp"].acks_late is False
+
+
+def test_a_broker_on_rabbitmq_confirms_messages():
+    broker = RabbitmqBroker(url="amqp://127.0.0.1:1")  # it connects later
+
+    DramatiqEngine(broker)
+
+    assert broker.confirm_delivery
+
+
+def test_a_broker_without_retries_is_enough():
+    engine = DramatiqEngine(StubBroker(middleware=[]))
+
+    engine.register(Stamp)
+
+
+def test_a_failure_in_a_worker_has_its_reason_and_its_cause():
+    app = Celery("refusals", broker="memory://", set_as_current=False)
+    CeleryEngine(app).register(Steady)
+
+    with pytest.raises(TaskFailed) as caught:
+        run_as_worker(app, Steady, name="n", script=["key"])
+
+    assert str(caught.value) == "[KeyError] 'price'"
+    assert isinstance(caught.value.__cause__, KeyError)
+
+
+def test_a_message_has_the_trace_of_who_has_sent_it():
+    message = EngineMessage("7", {}, origin={"traceparent": "00-1-2-01"})
+
+    assert message.traceparent == "00-1-2-01"
+
+
+def test_what_is_due_is_counted_by_the_clock_of_who_enqueues(instant):
+    sent = []
+    engine = new_dramatiq()
+    engine.register(Stamp)
+    instant.sleep(3600)
+    at = datetime.fromtimestamp(instant.time() + 60, UTC)
+    engine.broker.enqueue = lambda _message, delay: sent.append(delay)
+
+    engine.enqueue(Stamp(), at=at)
+
+    assert sent == [60_000]
+
+
+def test_the_message_that_goes_on_takes_the_way_of_the_one_before():
+    app = Celery("refusals", broker="memory://", set_as_current=False)
+    CeleryEngine(app).register(Steady)
+    origin = {"xid": "order-3"}
+    way = {"exchange": "", "routing_key": "payments", "priority": 5}
+    request = {"id": "7", "headers": {"cmdx": origin}, "delivery_info": way}
+
+    with pytest.raises(Ignore):
+        run_as_worker(app, Steady, request, name="n", script=["connection"])
+
+    with app.connection_for_read() as connection:
+        message = connection.SimpleQueue("payments").get(block=False)
+    assert (message.headers["id"], message.headers["cmdx"]) == ("7", origin)
+    assert message.properties["priority"] == 5
+
+
+def test_a_delay_is_not_rounded_down():
+    engine, sent = new_dramatiq(), []
+    engine.register(Stamp)
+    engine.broker.enqueue = lambda _message, delay: sent.append(delay)
+
+    engine.enqueue(Stamp(), after=0.0125)
+
+    assert sent == [13]
+
+
+def test_a_broker_that_has_the_current_message_gets_no_second_one():
+    broker = StubBroker(middleware=[CurrentMessage()])
+
+    DramatiqEngine(broker)
+
+    assert sum(isinstance(one, CurrentMessage) for one in broker.middleware) == 1
+
+
+def test_whoever_waits_for_a_failed_result_gets_its_fault(eager):
+    result = eager.enqueue(Steady(name="n", script=["key"])).wait()
+
+    with pytest.raises(Steady.Fault, match="price"):
+        result.or_raise()

@@ -4,33 +4,23 @@ from __future__ import annotations
 
 import logging
 import time
-from uuid import uuid4
 
 import pytest
 from dramatiq import Worker
 from dramatiq.middleware import Shutdown
 from engine_tasks import (
     AwaitedHang,
+    Dies,
     Hang,
     Skips,
+    Stamp,
     Steady,
     count_notes,
     read_notes,
 )
-from places import PATIENCE
+from places import PATIENCE, new_name, wait_until
 
 from cmdx.engines import TaskFailed
-
-
-def new_name():
-    return f"run-{uuid4().hex}"
-
-
-def wait_until(is_true):
-    end = time.monotonic() + PATIENCE
-    while not is_true():
-        assert time.monotonic() < end, "it never came true"
-        time.sleep(0.01)
 
 
 @pytest.mark.parametrize(
@@ -64,7 +54,7 @@ def test_a_task_that_takes_longer_than_dramatiq_allows_is_rolled_back_and_dead(n
 
     with place.working():
         handle = place.engine.enqueue(Hang(name=name))
-        with pytest.raises(TaskFailed, match="TimeLimitExceeded"):
+        with pytest.raises(TaskFailed, match=r"^TimeLimitExceeded$"):
             handle.wait(PATIENCE)
         wait_until(lambda: place.count_dead() == 1)
 
@@ -158,3 +148,33 @@ def test_who_waits_for_a_message_that_is_too_old_is_told(new):
 
     with place.working(), pytest.raises(TaskFailed, match="is older than max_age"):
         handle.wait(PATIENCE)
+
+
+def test_a_message_whose_process_dies_is_delivered_again(new):
+    place, name = new("celery-rabbitmq"), new_name()
+
+    with place.working():
+        result = place.engine.enqueue(Dies(name=name)).wait(PATIENCE)
+
+    assert result.value == f"{name} is done"
+
+
+def test_a_task_that_takes_longer_than_celery_allows_is_not_delivered_again(new):
+    place, name = new("celery-rabbitmq", task_time_limit=0.2), new_name()
+
+    with place.working():
+        with pytest.raises(TaskFailed, match="TimeLimitExceeded"):
+            place.engine.enqueue(Hang(name=name)).wait(PATIENCE)
+        for _ in range(2):  # the second one comes after whatever is delivered again
+            place.engine.enqueue(Stamp()).wait(PATIENCE)
+
+    assert count_notes("called", name) == 1
+
+
+def test_a_wait_is_longer_than_the_client_of_redis_waits(new):
+    place = new("dramatiq-redis", tasks=[Stamp])
+    options = place.results.client.connection_pool.connection_kwargs
+    options["socket_timeout"] = 1.2
+
+    with place.working():
+        assert place.engine.enqueue(Stamp(), after=1.5).wait(PATIENCE).success
