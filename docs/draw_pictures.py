@@ -1,9 +1,10 @@
 """
 Draw the pictures of a run that the docs show, from a real run.
 
-Run ``python docs/draw_pictures.py``; it writes ``run.svg`` and ``run.html`` into
-``docs/_static``. If there is a browser, it also writes ``run-page.png``. With the path
-of ``mermaid.min.js`` as an argument, it also writes the two flowcharts.
+Run ``python docs/draw_pictures.py``; it writes ``run.svg``, the same for light and dark
+pages alone, and ``run.html`` into ``docs/_static``. If there is a browser, it also
+writes ``run-page.png``. With the path of ``mermaid.min.js`` as an argument, it also
+writes the two flowcharts.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ def main() -> None:
     """Run the workflow and draw the run."""
     chain = asyncio.run(Checkout.aexecute(total=12)).chain
     print(chain.tree())
-    (STATIC / "run.svg").write_text(chain.to_svg(), "utf-8")
+    draw_timeline(chain.to_svg())
     (STATIC / "run.html").write_text(chain.to_html(), "utf-8")
     browser = next(filter(None, map(shutil.which, BROWSERS)), None)
     if browser is None:
@@ -95,6 +96,18 @@ def main() -> None:
     photograph(browser, STATIC / "run.html", STATIC / "run-page.png")
     if len(sys.argv) > 1:
         draw_flowcharts(browser, Path(sys.argv[1]), chain)
+
+
+def draw_timeline(picture: str) -> None:
+    """Write the timeline for any theme, and for each of the two alone."""
+    dark_rules = re.compile(r"@media\(prefers-color-scheme:dark\)\{(.*)\}(?=</style>)")
+    pictures = {
+        "run.svg": picture,
+        "run-light.svg": dark_rules.sub("", picture),
+        "run-dark.svg": dark_rules.sub(r"\1", picture),
+    }
+    for name, drawn in pictures.items():
+        (STATIC / name).write_text(drawn, "utf-8")
 
 
 def draw_flowcharts(browser: str, mermaid: Path, chain: Chain) -> None:
