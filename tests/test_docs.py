@@ -45,7 +45,7 @@ import structlog
 from services import close_celery, rabbitmq_address, redis_address
 
 import cmdx
-from cmdx import clock, delivery, operations, queue, retriers, telemetry
+from cmdx import clock, delivery, operations, queue, retriers, telemetry, web
 from cmdx.cli.main import main
 
 ROOT = Path(__file__).parents[1]
@@ -223,6 +223,7 @@ def namespace(monkeypatch, tmp_path):
     module = ModuleType("app")
     monkeypatch.setitem(sys.modules, "app", module)
     monkeypatch.setattr(retriers, "_entries", dict(retriers._entries))
+    monkeypatch.setattr(web.statuses, "maps", [dict(web.statuses), {}])
     with clock.use(VirtualClock()):
         yield vars(module)
     structlog.reset_defaults()
@@ -658,6 +659,7 @@ MODULES = (
     "stores",
     "telemetry",
     "testing",
+    "web",
     "wire",
 )
 # What is public of those that have no __all__.

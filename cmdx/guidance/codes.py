@@ -81,12 +81,14 @@ statuses: dict[str, int] = {
     "REPLAY_EXPIRED": 410,
     "REPLAY_CANCELLED": 410,
     "SCHEMA_VALIDATION_FAILED": 422,
+    "IDEMPOTENCY_EXPIRED": 422,
     "LOCK_TIMEOUT": 423,
     "LOCK_ACQUISITION_FAILED": 423,
     RATE_LIMITED: 429,
     "CANCELLED": 499,
     INTERNAL_ERROR: 500,
     "ASYNC_OPERATION_FAILED": 500,
+    "OUTCOME_UNKNOWN": 500,
     "DEPENDENCY_ERROR": 502,
     "UNAVAILABLE": 503,
     "SERVER_MAINTENANCE": 503,
@@ -149,8 +151,13 @@ def code_in_text(value: object) -> str | None:
 
 def code_of_exception(error: BaseException) -> str:
     """Return the ``code`` of an exception, or the one listed for its class."""
+    return own_code(error) or code_of_class(error) or INTERNAL_ERROR
+
+
+def code_of_class(error: BaseException) -> str | None:
+    """Return the code that ``causes`` lists for the class of an exception."""
     listed = (causes[base] for base in type(error).__mro__ if base in causes)
-    return own_code(error) or next(listed, INTERNAL_ERROR)
+    return next(listed, None)
 
 
 def own_code(error: BaseException) -> str | None:

@@ -1,0 +1,199 @@
+"""
+A failed result as an HTTP answer, with problem details by RFC 9457.
+
+1. the code: the one that the task gave, or else the one for its exception or errors
+2. the status: the code itself if it is an HTTP status, or else the one for the code
+3. ``Retry-After``, if the failure says when to try again
+4. what the client is told: the reason of the task, but never the text of an exception
+"""
+
+from __future__ import annotations
+
+from collections import ChainMap
+from enum import Enum
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from cmdx import Result
+from cmdx.guidance import Guidance, code_for
+from cmdx.guidance import statuses as statuses_of_codes
+from cmdx.guidance.codes import (
+    FAILED,
+    INTERNAL_ERROR,
+    INVALID_ARGUMENTS,
+    code_of_class,
+    code_of_exception,
+)
+from cmdx.guidance.guidance import seconds_before_retry
+from cmdx.guidance.server import has_unset_outputs
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, MutableMapping
+
+MEDIA_TYPE = "application/problem+json"
+
+HTTP_ERRORS = range(400, 600)
+REFUSED, BROKEN, BUSY = 422, 500, 503
+WITH_RETRY_AFTER = (429, 503)
+"""The statuses that tell when to try again, by the row for the code if need be."""
+
+UNSPECIFIC = (FAILED, INTERNAL_ERROR)
+"""The codes of failures that say nothing more."""
+
+PHRASES = {
+    413: "Content Too Large",
+    414: "URI Too Long",
+    416: "Range Not Satisfiable",
+    422: "Unprocessable Content",
+}
+"""As RFC 9110 has them; Python before 3.13 has older ones."""
+
+statuses: MutableMapping[str, int] = ChainMap(
+    {
+        INVALID_ARGUMENTS: REFUSED,
+        FAILED: REFUSED,
+        # As the draft of the header Idempotency-Key says.
+        "IDEMPOTENCY_CONFLICT": REFUSED,
+        # 502 would tell proxies and people that this server does not answer.
+        "DEPENDENCY_ERROR": BROKEN,
+    },
+    statuses_of_codes,
+)
+"""The HTTP status for each code; those of ``cmdx.guidance.statuses`` if not changed."""
+
+
+@attrs.frozen
+class Problem:
+    """
+    An HTTP answer with problem details; made by ``problem``.
+
+    Args:
+        status: The HTTP status.
+        headers: The headers, with the media type of the body.
+        body: The problem details, to be sent as JSON.
+    """
+
+    status: int
+    headers: Mapping[str, str]
+    body: dict[str, Any]
+
+
+def problem(result: Result[Any]) -> Problem:
+    """
+    Return the HTTP answer for a failed result, by RFC 9457.
+
+    The reason given to ``fail`` and the messages about inputs are shown to the client;
+    the text of an exception is not.
+
+    Example::
+
+        result = ChargeCard.execute(request.form)
+        if result.failed:
+            answer = problem(result)
+            return answer.body, answer.status, answer.headers
+
+    Args:
+        result: A failed result.
+
+    Raises:
+        ValueError: The result is a success or a skip, which is not a problem.
+    """
+    failure = _deepest_failure(result)
+    cause = _cause_of(failure)
+    is_hidden = cause is not None or has_unset_outputs(failure)
+    given = _given_code(result)
+    code = _code_of(failure, cause) if given is None else given
+    status = _status_of(code, result, is_given=given is not None, is_hidden=is_hidden)
+    body = {
+        "type": "about:blank",
+        "title": _phrase_of(status),
+        "status": status,
+        "detail": None if is_hidden else failure.reason,
+        "code": None if code == status else code,
+        "errors": None if is_hidden else failure.errors.to_dict(),
+    }
+    told = {name: value for name, value in body.items() if value}
+    return Problem(status, _headers_of(result, code, status), told)
+
+
+def _deepest_failure(result: Result[Any]) -> Result[Any]:
+    """Return where the failure started, and refuse what has not failed."""
+    if not isinstance(result, Result):
+        kind = type(result).__name__
+        message = f"problem() takes the result of a task, got an object of type {kind}."
+        if kind == "coroutine":
+            message += " Await it first."
+        raise TypeError(message)
+    failure = result.caused_failure
+    if failure is None:
+        message = (
+            f"{result.task.__qualname__} has not failed, so there is no problem: its "
+            f"status is {result.status}. Check result.failed first."
+        )
+        raise ValueError(message)
+    return failure
+
+
+def _cause_of(failure: Result[Any]) -> BaseException | None:
+    """Return the exception behind a failure, also behind one that was stored."""
+    # Of a failure that was passed on and then stored, only the exception is left.
+    return failure.cause or failure._record.fault_cause
+
+
+# -- codes and statuses -----------------------------------------------------------
+
+
+def _given_code(result: Result[Any]) -> str | int | None:
+    """Return the code that the task gave, or the nearest of those behind it."""
+    failure: Result[Any] | None = result
+    while failure is not None:
+        code = failure.metadata.get("code")
+        if isinstance(code, Enum):
+            code = code.value if isinstance(code.value, str | int) else code.name
+        if isinstance(code, str | int) and code and not isinstance(code, bool):
+            return code
+        failure = failure.origin
+    return None
+
+
+def _code_of(failure: Result[Any], cause: BaseException | None) -> str:
+    """Return the code of a failure to which the task gave none."""
+    if cause is None:
+        return code_for(failure)
+    if isinstance(getattr(cause, "code", None), int):
+        # The status of another server's response is not that of ours.
+        return code_of_class(cause) or INTERNAL_ERROR
+    return code_of_exception(cause)
+
+
+def _status_of(
+    code: str | int, result: Result[Any], *, is_given: bool, is_hidden: bool
+) -> int:
+    if isinstance(code, int):
+        listed = code if code in HTTP_ERRORS else None
+    else:
+        listed = statuses.get(code)
+    is_specific = listed is not None and (is_given or code not in UNSPECIFIC)
+    if not is_specific and seconds_before_retry(result.guidance):
+        return BUSY
+    if listed is None:
+        return BROKEN if is_hidden else REFUSED
+    return listed
+
+
+def _phrase_of(status: int) -> str:
+    """Return the name of a status; clients treat an unknown one as 400 or 500."""
+    if status not in tuple(HTTPStatus):
+        status = status // 100 * 100
+    return PHRASES.get(status) or HTTPStatus(status).phrase
+
+
+def _headers_of(result: Result[Any], code: str | int, status: int) -> dict[str, str]:
+    guidance = result.guidance
+    if guidance is None and status in WITH_RETRY_AFTER:
+        guidance = Guidance.for_code(code)
+    wait = seconds_before_retry(guidance)
+    headers = {"Content-Type": MEDIA_TYPE}
+    return {**headers, "Retry-After": str(wait)} if wait else headers
