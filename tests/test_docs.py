@@ -223,7 +223,8 @@ def namespace(monkeypatch, tmp_path):
     module = ModuleType("app")
     monkeypatch.setitem(sys.modules, "app", module)
     monkeypatch.setattr(retriers, "_entries", dict(retriers._entries))
-    monkeypatch.setattr(web.statuses, "maps", [dict(web.statuses), {}])
+    own, codes = web.statuses.maps
+    monkeypatch.setattr(web.statuses, "maps", [dict(own), codes])
     with clock.use(VirtualClock()):
         yield vars(module)
     structlog.reset_defaults()
@@ -358,7 +359,7 @@ def test_the_code_of_a_page_runs_and_prints_what_is_shown(
     page, namespace, servers, background, request
 ):
     text = page.read_text("utf-8")
-    if "import django" in text:
+    if re.search(r"^(import|from) django", text, re.MULTILINE):
         request.getfixturevalue("unconfigured_django")
     needs = {text.count("\n", 0, n.start()): n[1] for n in NEEDS.finditer(text)}
     for block in blocks_of(text):
