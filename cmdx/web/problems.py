@@ -20,11 +20,13 @@ from cmdx import Result
 from cmdx.guidance import Guidance, code_for
 from cmdx.guidance import statuses as statuses_of_codes
 from cmdx.guidance.codes import (
+    DEPENDENCY_ERROR,
     FAILED,
     INTERNAL_ERROR,
     INVALID_ARGUMENTS,
+    UNAVAILABLE,
     code_of_class,
-    code_of_exception,
+    own_code,
 )
 from cmdx.guidance.guidance import seconds_before_retry
 from cmdx.guidance.server import has_unset_outputs
@@ -35,12 +37,12 @@ if TYPE_CHECKING:
 MEDIA_TYPE = "application/problem+json"
 
 HTTP_ERRORS = range(400, 600)
-REFUSED, BROKEN, BUSY = 422, 500, 503
+REFUSED = 422
 WITH_RETRY_AFTER = (429, 503)
 """The statuses that tell when to try again, by the row for the code if need be."""
 
 UNSPECIFIC = (FAILED, INTERNAL_ERROR)
-"""The codes of failures that say nothing more."""
+"""The codes of failures and exceptions of any kind."""
 
 PHRASES = {
     413: "Content Too Large",
@@ -56,8 +58,6 @@ statuses: MutableMapping[str, int] = ChainMap(
         FAILED: REFUSED,
         # As the draft of the header Idempotency-Key says.
         "IDEMPOTENCY_CONFLICT": REFUSED,
-        # 502 would tell proxies and people that this server does not answer.
-        "DEPENDENCY_ERROR": BROKEN,
     },
     statuses_of_codes,
 )
@@ -103,9 +103,10 @@ def problem(result: Result[Any]) -> Problem:
     failure = _deepest_failure(result)
     cause = _cause_of(failure)
     is_hidden = cause is not None or has_unset_outputs(failure)
-    given = _given_code(result)
-    code = _code_of(failure, cause) if given is None else given
-    status = _status_of(code, result, is_given=given is not None, is_hidden=is_hidden)
+    guidance = result.guidance
+    wait = seconds_before_retry(guidance)
+    code = _given_code(result) or _code_of(failure, cause, wait)
+    status = _status_of(code, wait, is_hidden=is_hidden)
     body = {
         "type": "about:blank",
         "title": _phrase_of(status),
@@ -115,7 +116,7 @@ def problem(result: Result[Any]) -> Problem:
         "errors": None if is_hidden else failure.errors.to_dict(),
     }
     told = {name: value for name, value in body.items() if value}
-    return Problem(status, _headers_of(result, code, status), told)
+    return Problem(status, _headers_of(status, code, guidance), told)
 
 
 def _deepest_failure(result: Result[Any]) -> Result[Any]:
@@ -138,8 +139,10 @@ def _deepest_failure(result: Result[Any]) -> Result[Any]:
 
 def _cause_of(failure: Result[Any]) -> BaseException | None:
     """Return the exception behind a failure, also behind one that was stored."""
+    if failure.cause is not None:
+        return failure.cause
     # Of a failure that was passed on and then stored, only the exception is left.
-    return failure.cause or failure._record.fault_cause
+    return failure._record.fault_cause
 
 
 # -- codes and statuses -----------------------------------------------------------
@@ -158,29 +161,32 @@ def _given_code(result: Result[Any]) -> str | int | None:
     return None
 
 
-def _code_of(failure: Result[Any], cause: BaseException | None) -> str:
+def _code_of(failure: Result[Any], cause: BaseException | None, wait: int) -> str:
     """Return the code of a failure to which the task gave none."""
-    if cause is None:
-        return code_for(failure)
-    if isinstance(getattr(cause, "code", None), int):
-        # The status of another server's response is not that of ours.
-        return code_of_class(cause) or INTERNAL_ERROR
-    return code_of_exception(cause)
+    code = code_for(failure) if cause is None else _code_of_exception(cause)
+    return UNAVAILABLE if wait and code in UNSPECIFIC else code
 
 
-def _status_of(
-    code: str | int, result: Result[Any], *, is_given: bool, is_hidden: bool
-) -> int:
+def _code_of_exception(error: BaseException) -> str:
+    # A number is the status of another server's response, not of ours.
+    is_foreign = isinstance(getattr(error, "code", None), int)
+    own = None if is_foreign else own_code(error)
+    code = own or code_of_class(error) or INTERNAL_ERROR
+    # The status of a dependency error, 502, says that this server does not answer; so
+    # a lost connection is like any other exception, unless the task says otherwise.
+    return INTERNAL_ERROR if code == DEPENDENCY_ERROR and not own else code
+
+
+def _status_of(code: str | int, wait: int, *, is_hidden: bool) -> int:
     if isinstance(code, int):
         listed = code if code in HTTP_ERRORS else None
     else:
         listed = statuses.get(code)
-    is_specific = listed is not None and (is_given or code not in UNSPECIFIC)
-    if not is_specific and seconds_before_retry(result.guidance):
-        return BUSY
-    if listed is None:
-        return BROKEN if is_hidden else REFUSED
-    return listed
+    if listed is not None:
+        return listed
+    if wait:
+        return statuses[UNAVAILABLE]
+    return statuses[INTERNAL_ERROR if is_hidden else FAILED]
 
 
 def _phrase_of(status: int) -> str:
@@ -190,10 +196,10 @@ def _phrase_of(status: int) -> str:
     return PHRASES.get(status) or HTTPStatus(status).phrase
 
 
-def _headers_of(result: Result[Any], code: str | int, status: int) -> dict[str, str]:
-    guidance = result.guidance
+def _headers_of(
+    status: int, code: str | int, guidance: Guidance | None
+) -> dict[str, str]:
     if guidance is None and status in WITH_RETRY_AFTER:
         guidance = Guidance.for_code(code)
-    wait = seconds_before_retry(guidance)
-    headers = {"Content-Type": MEDIA_TYPE}
+    headers, wait = {"Content-Type": MEDIA_TYPE}, seconds_before_retry(guidance)
     return {**headers, "Retry-After": str(wait)} if wait else headers

@@ -55,12 +55,27 @@ class Order(Task[str]):
         return self.name
 
 
+class Nothing(Exception):
+    def __bool__(self) -> bool:
+        return False
+
+
 @operation(persist=True)
 class Pay(Task[None]):
     amount: int = required(ge=1)
 
     def work(self) -> None:
         self.fail("the card was declined", code=402, retry_after=5)
+
+
+class Refused(ConnectionError):
+    retry_after = 2
+
+
+@operation(persist=True)
+class Ring(Task[None]):
+    def work(self) -> None:
+        raise Refused(HIDDEN)
 
 
 @operation(persist=True)
@@ -162,10 +177,11 @@ def test_a_failure_without_a_reason_has_no_detail():
         raised(LookupError(HIDDEN)),
         raised(StoreError(HIDDEN, "Wait")),
         failed(LookupError(HIDDEN)),
+        raised(Nothing(HIDDEN)),
         passed_on(raised(LookupError(HIDDEN))),
         passed_on(passed_on(raised(LookupError(HIDDEN)))),
     ],
-    ids=["raised", "of-ours", "as-a-reason", "passed-on", "twice"],
+    ids=["raised", "of-ours", "as-a-reason", "false", "passed-on", "twice"],
 )
 def test_the_text_of_an_exception_is_not_told(result):
     assert problem(result).body == UNTOLD
@@ -243,6 +259,7 @@ class Code(Enum):
         ("UNAVAILABLE", 503, "UNAVAILABLE"),
         ("RATE_LIMITED", 429, "RATE_LIMITED"),
         ("INTERNAL_ERROR", 500, "INTERNAL_ERROR"),
+        ("DEPENDENCY_ERROR", 502, "DEPENDENCY_ERROR"),
         ("declined", 422, "declined"),
         (1017, 422, 1017),
         (200, 422, 200),
@@ -303,8 +320,8 @@ def coded(error, code):
     ("error", "status", "code"),
     [
         (ValueError(), 500, "INTERNAL_ERROR"),
-        (ConnectionError(), 500, "DEPENDENCY_ERROR"),
-        (TimeoutError(), 500, "DEPENDENCY_ERROR"),
+        (ConnectionError(), 500, "INTERNAL_ERROR"),
+        (TimeoutError(), 500, "INTERNAL_ERROR"),
         (cmdx.DeadlineExceeded(), 504, "DEADLINE_EXCEEDED"),
         (OperationConflict("id", "a", "b"), 422, "IDEMPOTENCY_CONFLICT"),
         (OperationExpired("id"), 422, "IDEMPOTENCY_EXPIRED"),
@@ -317,7 +334,8 @@ def coded(error, code):
         (coded(ValueError(), "NOT_FOUND"), 404, "NOT_FOUND"),
         (coded(ValueError(), "ORDERS_SOLD_OUT"), 500, "ORDERS_SOLD_OUT"),
         (coded(ValueError(), 404), 500, "INTERNAL_ERROR"),
-        (coded(ConnectionError(), 404), 500, "DEPENDENCY_ERROR"),
+        (coded(ConnectionError(), 404), 500, "INTERNAL_ERROR"),
+        (coded(ConnectionError(), "DEPENDENCY_ERROR"), 502, "DEPENDENCY_ERROR"),
     ],
     ids=repr,
 )
@@ -338,7 +356,10 @@ def test_a_program_may_give_codes_and_classes_a_status(monkeypatch):
     monkeypatch.setitem(causes, StorageFull, "INSUFFICIENT_STORAGE")
     monkeypatch.setitem(statuses, "INSUFFICIENT_STORAGE", 507)
 
+    monkeypatch.setitem(statuses, "FAILED", 400)
+
     assert problem(failed(code="declined")).status == 402
+    assert problem(failed(code="unlisted")).status == problem(failed()).status == 400
     assert problem(Order.execute({})).status == 400
     assert problem(failed(code="ORDERS_LOCKED")).status == 423
     assert problem(raised(StorageFull())).status == 507
@@ -357,6 +378,10 @@ class Busy(Exception):
     retry_after = 12.3
 
 
+class Never(StoreUnavailable):
+    guidance = Guidance(False)
+
+
 @pytest.mark.parametrize(
     ("result", "status", "wait"),
     [
@@ -369,6 +394,7 @@ class Busy(Exception):
         (failed("slow", code=429, retry_after=7), 429, "7"),
         (failed("locked", code="LOCK_TIMEOUT"), 423, "1"),
         (raised(Busy()), 503, "13"),
+        (raised(Refused()), 503, "2"),
         (passed_on(raised(Busy())), 503, "13"),
         (raised(StillRunning("id", 5)), 409, "1"),
         (raised(StoreUnavailable("it is locked", "Wait")), 503, "1"),
@@ -385,10 +411,25 @@ def test_a_failure_that_says_when_to_try_again_does_so_in_a_header(
 
 
 @pytest.mark.parametrize(
+    ("result", "code"),
+    [
+        (failed("busy", retry_after=30), "UNAVAILABLE"),
+        (failed("busy", code="busy", retry_after=30), "busy"),
+        (raised(Busy()), "UNAVAILABLE"),
+    ],
+    ids=repr,
+)
+def test_a_failure_that_says_when_to_try_again_is_unavailable(result, code):
+    assert problem(result).body["code"] == code
+
+
+@pytest.mark.parametrize(
     ("result", "status"),
     [
         (failed("no"), 422),
         (failed("no", code=503), 503),
+        (failed("no", code="UNAVAILABLE", guidance=Guidance(False)), 503),
+        (raised(Never("it is locked", "Look")), 503),
         (failed("no", guidance=Guidance(False)), 422),
         (failed("no", guidance=Guidance(True, "immediate")), 422),
         (failed("no", retry_after=0), 422),
@@ -467,6 +508,13 @@ def test_a_replayed_failure_is_the_same_problem(session):
             for _ in range(2)
         ]
         assert answers[0] == answers[1]
+
+
+def test_a_replayed_exception_is_the_same_problem(session):
+    first, second = (problem(session.run(Ring(), id="one")) for _ in range(2))
+
+    assert first == second
+    assert (first.status, first.headers["Retry-After"]) == (503, "2")
 
 
 def test_an_id_with_other_inputs_is_refused(session):
