@@ -23,7 +23,7 @@ LINES = """
     delivery
     queue
     operations  engines
-    stores  wire
+    stores  wire  web
     testing  pictures  middlewares  guidance
     __init__
     pickling

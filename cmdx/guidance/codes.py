@@ -20,7 +20,9 @@ from cmdx.guidance.guidance import Guidance
 from cmdx.run.deadlines import DeadlineExceeded
 
 RATE_LIMITED = "RATE_LIMITED"
+UNAVAILABLE = "UNAVAILABLE"
 DEADLINE_EXCEEDED = "DEADLINE_EXCEEDED"
+DEPENDENCY_ERROR = "DEPENDENCY_ERROR"
 INTERNAL_ERROR = "INTERNAL_ERROR"
 INVALID_ARGUMENTS = "INVALID_ARGUMENTS"
 FAILED = "FAILED"
@@ -37,10 +39,10 @@ DEFAULT_ROW = _row("exponential", 1, 3)
 
 codes: dict[str, Guidance] = {
     RATE_LIMITED: _row("fixed", 60, 3),
-    "UNAVAILABLE": _row("exponential", 1, 5),
+    UNAVAILABLE: _row("exponential", 1, 5),
     DEADLINE_EXCEEDED: _row("immediate", None, 1),
     INTERNAL_ERROR: _row("exponential", 1, 3),
-    "DEPENDENCY_ERROR": _row("exponential", 2, 3),
+    DEPENDENCY_ERROR: _row("exponential", 2, 3),
     "IDEMPOTENCY_PROCESSING": _row("fixed", 1, 3),
     "SERVER_MAINTENANCE": _row("fixed", 60, 1),
     "FUNCTION_MAINTENANCE": _row("fixed", 60, 1),
@@ -52,8 +54,8 @@ codes: dict[str, Guidance] = {
 
 causes: dict[type[BaseException], str] = {
     DeadlineExceeded: DEADLINE_EXCEEDED,
-    TimeoutError: "DEPENDENCY_ERROR",
-    ConnectionError: "DEPENDENCY_ERROR",
+    TimeoutError: DEPENDENCY_ERROR,
+    ConnectionError: DEPENDENCY_ERROR,
 }
 """The codes for exception classes without a ``code``; others are internal errors."""
 
@@ -81,14 +83,16 @@ statuses: dict[str, int] = {
     "REPLAY_EXPIRED": 410,
     "REPLAY_CANCELLED": 410,
     "SCHEMA_VALIDATION_FAILED": 422,
+    "IDEMPOTENCY_EXPIRED": 422,
     "LOCK_TIMEOUT": 423,
     "LOCK_ACQUISITION_FAILED": 423,
     RATE_LIMITED: 429,
     "CANCELLED": 499,
     INTERNAL_ERROR: 500,
     "ASYNC_OPERATION_FAILED": 500,
-    "DEPENDENCY_ERROR": 502,
-    "UNAVAILABLE": 503,
+    "OUTCOME_UNKNOWN": 500,
+    DEPENDENCY_ERROR: 502,
+    UNAVAILABLE: 503,
     "SERVER_MAINTENANCE": 503,
     "FUNCTION_MAINTENANCE": 503,
     "FUNCTION_DISABLED": 503,
@@ -101,19 +105,19 @@ CODE_OF_STATUS = {
     401: "UNAUTHORIZED",
     403: "FORBIDDEN",
     404: "NOT_FOUND",
-    408: "UNAVAILABLE",
+    408: UNAVAILABLE,
     409: "CONFLICT",
     410: "GONE",
     422: "SCHEMA_VALIDATION_FAILED",
     423: "LOCK_TIMEOUT",
-    425: "UNAVAILABLE",
+    425: UNAVAILABLE,
     429: RATE_LIMITED,
     499: "CANCELLED",
     500: INTERNAL_ERROR,
     501: "FUNCTION_NOT_FOUND",
-    502: "DEPENDENCY_ERROR",
-    503: "UNAVAILABLE",
-    504: "DEPENDENCY_ERROR",
+    502: DEPENDENCY_ERROR,
+    503: UNAVAILABLE,
+    504: DEPENDENCY_ERROR,
     505: "INVALID_PROTOCOL_VERSION",
 }
 """The code for an HTTP status."""
@@ -149,8 +153,13 @@ def code_in_text(value: object) -> str | None:
 
 def code_of_exception(error: BaseException) -> str:
     """Return the ``code`` of an exception, or the one listed for its class."""
+    return own_code(error) or code_of_class(error) or INTERNAL_ERROR
+
+
+def code_of_class(error: BaseException) -> str | None:
+    """Return the code that ``causes`` lists for the class of an exception."""
     listed = (causes[base] for base in type(error).__mro__ if base in causes)
-    return own_code(error) or next(listed, INTERNAL_ERROR)
+    return next(listed, None)
 
 
 def own_code(error: BaseException) -> str | None:

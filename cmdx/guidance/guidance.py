@@ -261,6 +261,13 @@ class Guidance:
 NOT_AGAIN = Guidance(allowed=False)
 
 
+def seconds_before_retry(guidance: Guidance | None) -> int:
+    """Return the value of ``Retry-After``: whole seconds, rounded up; 0 for none."""
+    if guidance is None or not guidance.allowed:
+        return 0
+    return math.ceil(min(guidance.pause_before(1), LONGEST_PAUSE))
+
+
 def wire_duration(seconds: float, unit: str = Unit.SECOND) -> dict[str, Any]:
     """Return *seconds* as a response writes them: a whole number, rounded up."""
     seconds = min(seconds, LONGEST_PAUSE)

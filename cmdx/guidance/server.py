@@ -12,12 +12,11 @@ response has exactly one retry entry, a success has none.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from cmdx import Fault
+from cmdx import CmdxError, Fault
 from cmdx.guidance.codes import (
     FAILED,
     INTERNAL_ERROR,
@@ -28,7 +27,7 @@ from cmdx.guidance.codes import (
     own_code,
     statuses,
 )
-from cmdx.guidance.guidance import LONGEST_PAUSE, Guidance, wire_duration
+from cmdx.guidance.guidance import Guidance, seconds_before_retry, wire_duration
 from cmdx.guidance.parse import (
     fixed_wait,
     guidance_in,
@@ -105,9 +104,14 @@ def code_for(result: Result[Any]) -> str:
         if failure.cause is not None and not isinstance(failure.cause, Fault):
             return code_of_exception(failure.cause)
         if failure.errors:
-            unset = any(problem.code == UNSET_OUTPUT for problem in failure.errors)
-            return INTERNAL_ERROR if unset else INVALID_ARGUMENTS
+            is_ours = has_unset_outputs(failure)
+            return INTERNAL_ERROR if is_ours else INVALID_ARGUMENTS
     return FAILED
+
+
+def has_unset_outputs(failure: Result[Any]) -> bool:
+    """Tell whether a task failed because it did not set an output."""
+    return any(problem.code == UNSET_OUTPUT for problem in failure.errors)
 
 
 def respond(  # noqa: PLR0913 -- the parts of a response, by keyword
@@ -184,7 +188,7 @@ def to_http(response: Mapping[str, Any]) -> tuple[int, dict[str, str]]:
     guidance = guidance_in(response)
     if guidance is None or not guidance.allowed:
         return status, {}
-    wait = math.ceil(min(guidance.pause_before(1), LONGEST_PAUSE))
+    wait = seconds_before_retry(guidance)
     if wait or code in ALWAYS_WITH_RETRY_AFTER:
         return status, {"Retry-After": str(wait)}
     return status, {}
@@ -234,6 +238,8 @@ def _caller_message(failure: Result[Any], code: str) -> str:
     cause = failure.cause
     if cause is None:
         text = failure.reason
+    elif isinstance(cause, CmdxError):  # its text is for the authors of the task
+        text = None
     else:
         text = str(cause) if code_of_exception(cause) == own_code(cause) else None
     return text or code.replace("_", " ").capitalize()

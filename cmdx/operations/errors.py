@@ -3,7 +3,8 @@ What a caller is told in place of an outcome.
 
 Each is the cause of a failed result. None of them says that trying again may help, but
 ``StillRunning`` says when to ask again. The one that may be retried is
-``cmdx.stores.StoreUnavailable``.
+``cmdx.stores.StoreUnavailable``. The attribute ``code`` is what callers in other
+programs are told, by ``cmdx.guidance`` and ``cmdx.web``.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ class OperationError(CmdxError):
 class OperationConflict(OperationError):  # noqa: N818 -- named in the contract
     """The id belongs to another task, or to other inputs."""
 
+    code = "IDEMPOTENCY_CONFLICT"
+
     def __init__(self, id: str, stored: str, task: str) -> None:  # noqa: A002 -- as users write it
         if stored == task:
             what = f"the operation {id!r} was started with other inputs of {task}. "
@@ -49,6 +52,8 @@ class Indeterminate(OperationError):  # noqa: N818 -- named in the contract
         why: What happened to it.
         can_ask: Whether a ``recover()`` of the task would be asked.
     """
+
+    code = "OUTCOME_UNKNOWN"
 
     def __init__(
         self,
@@ -78,6 +83,8 @@ class OperationCancelled(OperationError):  # noqa: N818 -- named in the contract
 class OperationExpired(OperationError):  # noqa: N818 -- named in the contract
     """The outcome is no longer kept, and the id is not used again."""
 
+    code = "IDEMPOTENCY_EXPIRED"
+
     def __init__(self, id: str) -> None:  # noqa: A002 -- as users write it
         super().__init__(
             f"the operation {id!r} ended so long ago that its outcome is no longer "
@@ -89,6 +96,7 @@ class OperationExpired(OperationError):  # noqa: N818 -- named in the contract
 class StillRunning(OperationError):  # noqa: N818 -- named in the contract
     """The operation did not end within the time this caller wanted to wait."""
 
+    code = "IDEMPOTENCY_PROCESSING"
     retry_after = 1.0
 
     def __init__(self, id: str, seconds: float) -> None:  # noqa: A002 -- as users write it

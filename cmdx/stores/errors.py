@@ -37,6 +37,9 @@ class StoreUnavailable(StoreError):  # noqa: N818 -- a public name
     retryable = True
     """Read by ``cmdx.is_retryable``."""
 
+    code = "UNAVAILABLE"
+    """What other programs are told, by ``cmdx.guidance`` and ``cmdx.web``."""
+
     is_uncertain = False
     """Whether the transaction may have been committed all the same."""
 
@@ -48,6 +51,7 @@ class CommitUncertain(StoreUnavailable):
     A unit that is tried again may be done twice, unless it checks what is stored.
     """
 
+    code = "OUTCOME_UNKNOWN"
     is_uncertain = True
 
 

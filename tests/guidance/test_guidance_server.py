@@ -15,7 +15,14 @@ from cmdx.guidance import (
     to_http,
     with_guidance,
 )
+from cmdx.operations import (
+    Indeterminate,
+    OperationConflict,
+    OperationExpired,
+    StillRunning,
+)
 from cmdx.run.deadlines import DeadlineExceeded
+from cmdx.stores import CommitUncertain, StoreUnavailable
 
 URN = "urn:forrst:ext:retry"
 REFUSED = Guidance(False)
@@ -347,6 +354,28 @@ def test_only_an_exception_with_a_code_speaks_to_callers(failed, error, message)
     (error,) = respond(failed(error=error))["errors"]
 
     assert error["message"] == message
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "guidance"),
+    [
+        (OperationConflict("id", "a", "b"), "IDEMPOTENCY_CONFLICT", REFUSED),
+        (OperationExpired("id"), "IDEMPOTENCY_EXPIRED", REFUSED),
+        (Indeterminate("id", "it was killed"), "OUTCOME_UNKNOWN", REFUSED),
+        (StillRunning("id", 5), "IDEMPOTENCY_PROCESSING", Guidance(True, "fixed", 1)),
+        (StoreUnavailable("app.db is locked", "Wait"), "UNAVAILABLE", UNAVAILABLE),
+        (CommitUncertain("app.db was lost", "Look"), "OUTCOME_UNKNOWN", REFUSED),
+    ],
+    ids=repr,
+)
+def test_an_exception_of_ours_has_a_code_but_its_text_is_not_for_callers(
+    failed, error, code, guidance
+):
+    result = failed(error=error)
+    (told,) = respond(result)["errors"]
+
+    assert (told["code"], guidance_for(result)) == (code, guidance)
+    assert told["message"] == code.replace("_", " ").capitalize()
 
 
 def test_a_response_can_be_written_as_json(failed):

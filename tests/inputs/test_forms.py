@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import date
 from enum import Enum, StrEnum
 from typing import Any, Literal, NotRequired, TypedDict
+from urllib.parse import parse_qsl
 
 import attrs
 import pytest
@@ -173,6 +174,87 @@ class Book(Task[Any]):
 def test_a_list_takes_all_values_of_a_multi_dict(form):
     assert Book.execute(form).value == ("Ada", ["a", "b"], {7}, (), "x")
     assert Book.execute(form, tags=["c"]).value[1] == ["c"]
+
+
+def query_dict(sent):
+    from django.conf import settings
+    from django.http import QueryDict
+
+    if not settings.configured:
+        settings.configure(USE_TZ=True, LOGGING_CONFIG=None)
+    return QueryDict(sent)
+
+
+def werkzeug_form(sent):
+    from werkzeug.datastructures import ImmutableMultiDict
+
+    return ImmutableMultiDict(parse_qsl(sent, keep_blank_values=True))
+
+
+def starlette_form(sent):
+    from starlette.datastructures import FormData
+
+    return FormData(parse_qsl(sent, keep_blank_values=True))
+
+
+def starlette_query(sent):
+    from starlette.datastructures import QueryParams
+
+    return QueryParams(sent)
+
+
+def httpx_query(sent):
+    from httpx import QueryParams
+
+    return QueryParams(sent)
+
+
+@pytest.mark.parametrize(
+    "form_of",
+    [query_dict, werkzeug_form, starlette_form, starlette_query, httpx_query],
+)
+@pytest.mark.parametrize(
+    ("sent", "taken"),
+    [
+        ("guest=Ada", ("Ada", ["none"], set(), 2, False)),
+        ("guest=&seats=&codes=&news=", ("", ["none"], set(), 2, False)),
+        (
+            "guest=Ada&tags=a&tags=b&codes=7&codes=8&seats=3&news=on&other=1",
+            ("Ada", ["a", "b"], {7, 8}, 3, True),
+        ),
+        ("guest=Ada&tags=a&codes=7&news=off", ("Ada", ["a"], {7}, 2, False)),
+        ("guest=Ada&tags=&tags=b", ("Ada", ["", "b"], set(), 2, False)),
+    ],
+)
+def test_the_forms_of_web_frameworks_are_taken_as_they_come(form_of, sent, taken):
+    class Reserve(Task[Any]):
+        guest: str
+        tags: list[str] = optional(factory=lambda: ["none"])
+        codes: set[int] = optional(factory=set)
+        seats: int = 2
+        news: bool = False
+
+        def work(self):
+            return self.guest, self.tags, self.codes, self.seats, self.news
+
+    form = form_of(sent)
+
+    assert Reserve.execute(form).or_raise().value == taken
+    assert Reserve.execute(form, guest="Bob").value == ("Bob", *taken[1:])
+
+
+@pytest.mark.parametrize(
+    ("form_of", "taken"),
+    [(query_dict, 2), (werkzeug_form, 1), (starlette_form, 2)],
+)
+def test_a_single_input_takes_the_value_that_the_framework_chooses(form_of, taken):
+    class Reserve(Task[int]):
+        seats: int
+
+        def work(self) -> int:
+            return self.seats
+
+    assert Reserve.execute(form_of("seats=1&seats=2")).value == taken
 
 
 def test_a_list_that_is_not_in_a_multi_dict_is_not_given():

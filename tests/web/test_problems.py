@@ -1,0 +1,582 @@
+"""Failed results as HTTP answers: the status, when to try again, and what is told."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from enum import Enum
+from http import HTTPStatus
+from typing import Any
+
+import attrs
+import pytest
+
+import cmdx
+from cmdx import Task, Workflow, middleware, output, required
+from cmdx.guidance import Guidance, causes
+from cmdx.guidance import statuses as statuses_of_codes
+from cmdx.middlewares import Breaker, Deadline, RateLimit, circuits, limiters
+from cmdx.operations import (
+    Indeterminate,
+    Ledger,
+    OperationCancelled,
+    OperationConflict,
+    OperationExpired,
+    StillRunning,
+    operation,
+)
+from cmdx.stores import CommitUncertain, SqliteStore, StoreError, StoreUnavailable
+from cmdx.testing import instant
+from cmdx.web import problem, statuses
+
+HIDDEN = "refused by 10.0.0.3"  # the text of an exception
+UNTOLD = {
+    "type": "about:blank",
+    "title": "Internal Server Error",
+    "status": 500,
+    "code": "INTERNAL_ERROR",
+}
+
+
+@attrs.frozen
+class Address:
+    city: str
+    zip_code: int
+
+
+class Order(Task[str]):
+    name: str = required(max_length=5)
+    seats: int
+    address: Address | None = None
+
+    def work(self) -> str:
+        return self.name
+
+
+class Nothing(Exception):
+    def __bool__(self) -> bool:
+        return False
+
+
+@operation(persist=True)
+class Pay(Task[None]):
+    amount: int = required(ge=1)
+
+    def work(self) -> None:
+        self.fail("the card was declined", code=402, retry_after=5)
+
+
+class Refused(ConnectionError):
+    retry_after = 2
+
+
+@operation(persist=True)
+class Ring(Task[None]):
+    def work(self) -> None:
+        raise Refused(HIDDEN)
+
+
+@operation(persist=True)
+class Route(Task[None]):
+    def work(self) -> None:
+        self.throw(raised(LookupError(HIDDEN)))
+
+
+@pytest.fixture
+def session():
+    return Ledger(SqliteStore()).session("shop")
+
+
+def failed(*reason: Any, **metadata: Any):
+    """The result of a task that fails on purpose."""
+
+    class Serve(Task[None]):
+        def work(self) -> None:
+            self.fail(*reason, **metadata)
+
+    return Serve.execute()
+
+
+def raised(error, **metadata):
+    """The result of a task that raises."""
+
+    class Serve(Task[None]):
+        def work(self) -> None:
+            self.metadata.update(metadata)
+            raise error
+
+    return Serve.execute()
+
+
+def passed_on(inner, **metadata):
+    """The result of a task that fails with the failure of another one."""
+
+    class Outer(Task[None]):
+        def work(self) -> None:
+            self.throw(inner, **metadata)
+
+    return Outer.execute()
+
+
+# -- what the client is told -----------------------------------------------------------
+
+
+def test_invalid_inputs_are_told_by_field():
+    answer = problem(Order.execute({"name": "Hadrian", "address": {"city": "Rome"}}))
+
+    assert answer.status == 422
+    assert answer.headers == {"Content-Type": "application/problem+json"}
+    assert answer.body == {
+        "type": "about:blank",
+        "title": "Unprocessable Content",
+        "status": 422,
+        "detail": "name must have a length of at most 5. seats is required. "
+        "address.zip_code is required",
+        "code": "INVALID_ARGUMENTS",
+        "errors": {
+            "name": ["must have a length of at most 5"],
+            "seats": ["is required"],
+            "address.zip_code": ["is required"],
+        },
+    }
+
+
+def test_errors_that_work_has_added_are_told_by_field():
+    class Book(Task[None]):
+        def work(self) -> None:
+            self.errors.add("seats", "are all taken")
+
+    answer = problem(Book.execute())
+
+    assert (answer.status, answer.body["errors"]) == (422, {"seats": ["are all taken"]})
+
+
+def test_the_reason_of_a_failure_is_told():
+    assert problem(failed("no such order", code=404)).body == {
+        "type": "about:blank",
+        "title": "Not Found",
+        "status": 404,
+        "detail": "no such order",
+    }
+
+
+def test_a_failure_without_a_reason_has_no_detail():
+    assert problem(failed()).body == {
+        "type": "about:blank",
+        "title": "Unprocessable Content",
+        "status": 422,
+        "code": "FAILED",
+    }
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        raised(LookupError(HIDDEN)),
+        raised(StoreError(HIDDEN, "Wait")),
+        failed(LookupError(HIDDEN)),
+        raised(Nothing(HIDDEN)),
+        passed_on(raised(LookupError(HIDDEN))),
+        passed_on(passed_on(raised(LookupError(HIDDEN)))),
+    ],
+    ids=["raised", "of-ours", "as-a-reason", "false", "passed-on", "twice"],
+)
+def test_the_text_of_an_exception_is_not_told(result):
+    assert problem(result).body == UNTOLD
+
+
+def test_the_text_of_an_exception_is_not_told_after_a_replay_either(session):
+    first, replayed = (session.run(Route(), id="one") for _ in range(2))
+
+    assert replayed.operation.replayed
+    assert problem(first).body == problem(replayed).body == UNTOLD
+
+
+@pytest.mark.parametrize("code", [404, "declined", "INTERNAL_ERROR"])
+def test_the_text_of_an_exception_is_not_told_with_a_code_either(code):
+    for result in (raised(LookupError(HIDDEN), code=code), failed(OSError(HIDDEN))):
+        assert HIDDEN not in json.dumps(problem(result).body)
+
+
+def test_errors_that_were_added_before_an_exception_are_not_told():
+    class Book(Task[None]):
+        def work(self) -> None:
+            self.errors.add("seats", "are all taken")
+            raise LookupError(HIDDEN)
+
+    assert "errors" not in problem(Book.execute()).body
+
+
+def test_an_output_that_was_not_set_is_not_the_mistake_of_the_client():
+    class Book(Task[None]):
+        receipt: str = output()
+
+        def work(self) -> None:
+            pass
+
+    assert problem(Book.execute()).body == UNTOLD
+
+
+def test_a_failure_in_a_workflow_is_told_like_that_of_the_step():
+    class Ship(Workflow[None]):
+        steps = (Order,)
+
+    class Checkout(Workflow[None]):
+        steps = (Ship,)
+
+    form = {"name": "Ada"}
+    assert problem(Checkout.execute(form)) == problem(Order.execute(form))
+
+
+def test_a_failure_that_was_raised_on_is_told_like_the_first():
+    class Outer(Task[None]):
+        def work(self) -> None:
+            Order.execute_or_raise({"name": "Ada"})
+
+    assert problem(Outer.execute()) == problem(Order.execute({"name": "Ada"}))
+
+
+# -- the status ------------------------------------------------------------------------
+
+
+class Code(Enum):
+    GONE = "GONE"
+    LOCKED = 423
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "told"),
+    [
+        (400, 400, None),
+        (402, 402, None),
+        (HTTPStatus.CONFLICT, 409, None),
+        (Code.LOCKED, 423, None),
+        (599, 599, None),
+        ("NOT_FOUND", 404, "NOT_FOUND"),
+        (Code.GONE, 410, "GONE"),
+        ("UNAVAILABLE", 503, "UNAVAILABLE"),
+        ("RATE_LIMITED", 429, "RATE_LIMITED"),
+        ("INTERNAL_ERROR", 500, "INTERNAL_ERROR"),
+        ("DEPENDENCY_ERROR", 502, "DEPENDENCY_ERROR"),
+        ("declined", 422, "declined"),
+        (1017, 422, 1017),
+        (200, 422, 200),
+        (None, 422, "FAILED"),
+        ("", 422, "FAILED"),
+        (True, 422, "FAILED"),
+        ([], 422, "FAILED"),
+    ],
+    ids=repr,
+)
+def test_the_code_of_a_failure_decides_about_the_status(code, status, told):
+    answer = problem(failed("no", code=code))
+
+    assert (answer.status, answer.body["status"]) == (status, status)
+    assert answer.body.get("code") == told
+    assert answer.body["detail"] == "no"
+
+
+def test_a_failure_passed_on_has_the_code_of_the_first():
+    inner = failed("no such order", code=404)
+    outer = passed_on(passed_on(inner))
+
+    assert problem(outer) == problem(inner)
+
+
+def test_a_task_that_throws_a_failure_may_give_it_another_code():
+    outer = passed_on(failed("no such order", code=404), code=409)
+
+    assert problem(outer).status == 409
+    assert problem(outer).body["detail"] == "no such order"
+
+
+def test_a_status_that_nobody_has_named_has_the_title_of_its_class():
+    titles = [problem(failed(code=code)).body["title"] for code in (499, 599)]
+
+    assert titles == ["Bad Request", "Internal Server Error"]
+
+
+@pytest.mark.parametrize(
+    ("status", "title"),
+    [
+        (413, "Content Too Large"),
+        (416, "Range Not Satisfiable"),
+        (422, "Unprocessable Content"),
+        (429, "Too Many Requests"),
+    ],
+)
+def test_titles_are_those_of_the_standard(status, title):
+    assert problem(failed(code=status)).body["title"] == title
+
+
+def coded(error, code):
+    error.code = code
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "code"),
+    [
+        (ValueError(), 500, "INTERNAL_ERROR"),
+        (ConnectionError(), 500, "INTERNAL_ERROR"),
+        (TimeoutError(), 500, "INTERNAL_ERROR"),
+        (cmdx.DeadlineExceeded(), 504, "DEADLINE_EXCEEDED"),
+        (OperationConflict("id", "a", "b"), 422, "IDEMPOTENCY_CONFLICT"),
+        (OperationExpired("id"), 422, "IDEMPOTENCY_EXPIRED"),
+        (OperationCancelled("id"), 500, "INTERNAL_ERROR"),
+        (StillRunning("id", 5), 409, "IDEMPOTENCY_PROCESSING"),
+        (Indeterminate("id", "it was killed"), 500, "OUTCOME_UNKNOWN"),
+        (StoreError("it is read-only", "Wait"), 500, "INTERNAL_ERROR"),
+        (StoreUnavailable("it is locked", "Wait"), 503, "UNAVAILABLE"),
+        (CommitUncertain("it was lost", "Look"), 500, "OUTCOME_UNKNOWN"),
+        (coded(ValueError(), "NOT_FOUND"), 404, "NOT_FOUND"),
+        (coded(ValueError(), "ORDERS_SOLD_OUT"), 500, "ORDERS_SOLD_OUT"),
+        (coded(ValueError(), 404), 500, "INTERNAL_ERROR"),
+        (coded(ConnectionError(), 404), 500, "INTERNAL_ERROR"),
+        (coded(ConnectionError(), "DEPENDENCY_ERROR"), 502, "DEPENDENCY_ERROR"),
+    ],
+    ids=repr,
+)
+def test_an_exception_decides_about_the_status(error, status, code):
+    answer = problem(raised(error))
+
+    assert (answer.status, answer.body["code"]) == (status, code)
+    assert "detail" not in answer.body
+
+
+def test_a_program_may_give_codes_and_classes_a_status(monkeypatch):
+    class StorageFull(OSError):
+        pass
+
+    monkeypatch.setitem(statuses, "declined", 402)
+    monkeypatch.setitem(statuses, "INVALID_ARGUMENTS", 400)
+    monkeypatch.setitem(statuses_of_codes, "ORDERS_LOCKED", 423)
+    monkeypatch.setitem(causes, StorageFull, "INSUFFICIENT_STORAGE")
+    monkeypatch.setitem(statuses, "INSUFFICIENT_STORAGE", 507)
+
+    monkeypatch.setitem(statuses, "FAILED", 400)
+
+    assert problem(failed(code="declined")).status == 402
+    assert problem(failed(code="unlisted")).status == problem(failed()).status == 400
+    assert problem(Order.execute({})).status == 400
+    assert problem(failed(code="ORDERS_LOCKED")).status == 423
+    assert problem(raised(StorageFull())).status == 507
+
+
+def test_the_statuses_of_guidance_are_not_changed():
+    assert "declined" not in statuses_of_codes
+    assert statuses_of_codes["INVALID_ARGUMENTS"] == 400
+    assert statuses["INVALID_ARGUMENTS"] == 422
+
+
+# -- when to try again -----------------------------------------------------------------
+
+
+class Busy(Exception):
+    retry_after = 12.3
+
+
+class Never(StoreUnavailable):
+    guidance = Guidance(False)
+
+
+@pytest.mark.parametrize(
+    ("result", "status", "wait"),
+    [
+        (failed("busy", retry_after=30), 503, "30"),
+        (failed("busy", retry_after=0.2), 503, "1"),
+        (failed("busy", code="busy", retry_after=2.5), 503, "3"),
+        (failed("no", code=404, retry_after=5), 404, "5"),
+        (failed("slow", code="RATE_LIMITED"), 429, "60"),
+        (failed("slow", code="RATE_LIMITED", retry_after=7), 429, "7"),
+        (failed("slow", code=429, retry_after=7), 429, "7"),
+        (failed("locked", code="LOCK_TIMEOUT"), 423, "1"),
+        (raised(Busy()), 503, "13"),
+        (raised(Refused()), 503, "2"),
+        (passed_on(raised(Busy())), 503, "13"),
+        (raised(StillRunning("id", 5)), 409, "1"),
+        (raised(StoreUnavailable("it is locked", "Wait")), 503, "1"),
+        (failed("busy", guidance=Guidance(True, "fixed", 4)), 503, "4"),
+    ],
+    ids=repr,
+)
+def test_a_failure_that_says_when_to_try_again_does_so_in_a_header(
+    result, status, wait
+):
+    answer = problem(result)
+
+    assert (answer.status, answer.headers["Retry-After"]) == (status, wait)
+
+
+@pytest.mark.parametrize(
+    ("result", "code"),
+    [
+        (failed("busy", retry_after=30), "UNAVAILABLE"),
+        (failed("busy", code="busy", retry_after=30), "busy"),
+        (raised(Busy()), "UNAVAILABLE"),
+    ],
+    ids=repr,
+)
+def test_a_failure_that_says_when_to_try_again_is_unavailable(result, code):
+    assert problem(result).body["code"] == code
+
+
+@pytest.mark.parametrize(
+    ("result", "status"),
+    [
+        (failed("no"), 422),
+        (failed("no", code=503), 503),
+        (failed("no", code="UNAVAILABLE", guidance=Guidance(False)), 503),
+        (raised(Never("it is locked", "Look")), 503),
+        (failed("no", guidance=Guidance(False)), 422),
+        (failed("no", guidance=Guidance(True, "immediate")), 422),
+        (failed("no", retry_after=0), 422),
+        (failed("late", code="DEADLINE_EXCEEDED"), 504),
+        (raised(ValueError()), 500),
+        (raised(ConnectionError()), 500),
+        (raised(Indeterminate("id", "it was killed")), 500),
+    ],
+    ids=repr,
+)
+def test_other_failures_have_no_such_header(result, status):
+    answer = problem(result)
+
+    assert answer.status == status
+    assert answer.headers == {"Content-Type": "application/problem+json"}
+
+
+# -- middlewares and operations --------------------------------------------------------
+
+
+@pytest.fixture
+def guarded():
+    """Run a task twice, with a middleware that refuses the second run."""
+
+    def run(guard):
+        @middleware(guard)
+        class Ask(Task[None]):
+            def work(self) -> None:
+                raise ConnectionError(HIDDEN)
+
+        with instant():
+            Ask.execute()
+            return problem(Ask.execute())
+
+    yield run
+    circuits.forget("bank")
+    limiters.forget("mail")
+
+
+def test_an_open_circuit_is_unavailable(guarded):
+    answer = guarded(Breaker("bank", failures=1, recovery=30))
+
+    assert (answer.status, answer.headers["Retry-After"]) == (503, "30")
+    assert answer.body["detail"] == "the circuit 'bank' is open"
+
+
+def test_a_rate_limit_is_too_many_requests(guarded):
+    answer = guarded(RateLimit("mail", limit=1, per=9.5))
+
+    assert (answer.status, answer.headers["Retry-After"]) == (429, "10")
+
+
+def test_a_run_without_time_is_a_timeout():
+    @middleware(Deadline(1))
+    class Ask(Task[None]):
+        def work(self) -> None:
+            pass
+
+    with cmdx.deadline(0):
+        assert problem(Ask.execute()).status == 504
+
+
+def test_an_attempt_that_was_cancelled_by_the_deadline_is_a_timeout():
+    @middleware(Deadline(0.01))
+    class Ask(Task[None]):
+        async def work(self) -> None:
+            await asyncio.Event().wait()
+
+    assert problem(asyncio.run(Ask.aexecute())).status == 504
+
+
+def test_a_replayed_failure_is_the_same_problem(session):
+    for amount in (7, 0):
+        answers = [
+            problem(session.run(Pay(amount=amount), id=f"pay-{amount}"))
+            for _ in range(2)
+        ]
+        assert answers[0] == answers[1]
+
+
+def test_a_replayed_exception_is_the_same_problem(session):
+    first, second = (problem(session.run(Ring(), id="one")) for _ in range(2))
+
+    assert first == second
+    assert (first.status, first.headers["Retry-After"]) == (503, "2")
+
+
+def test_an_id_with_other_inputs_is_refused(session):
+    session.run(Order(name="Ada", seats=1), id="one")
+    answer = problem(session.run(Order(name="Ada", seats=2), id="one"))
+
+    assert (answer.status, answer.body["code"]) == (422, "IDEMPOTENCY_CONFLICT")
+
+
+# -- mistakes --------------------------------------------------------------------------
+
+
+def test_a_success_is_not_a_problem():
+    result = Order.execute(name="Ada", seats=1)
+
+    with pytest.raises(ValueError, match=r"Order has not failed.* Check result.failed"):
+        problem(result)
+
+
+def test_a_skip_is_not_a_problem():
+    class Pay(Task[None]):
+        def work(self) -> None:
+            self.skip("paid already")
+
+    with pytest.raises(ValueError, match="its status is skipped"):
+        problem(Pay.execute())
+
+
+def test_a_coroutine_has_to_be_awaited_first():
+    coroutine = Order.aexecute(name="Ada", seats=1)
+
+    with pytest.raises(TypeError, match="Await it first"):
+        problem(coroutine)
+    coroutine.close()
+
+
+@pytest.mark.parametrize("other", [None, {"name": "Ada"}, Order])
+def test_anything_but_a_result_is_refused(other):
+    with pytest.raises(TypeError, match="takes the result of a task"):
+        problem(other)
+
+
+# -- the value -------------------------------------------------------------------------
+
+
+def test_a_problem_cannot_be_changed():
+    with pytest.raises(attrs.exceptions.FrozenInstanceError):
+        problem(failed("no")).status = 200
+
+
+def test_the_body_is_json():
+    body = problem(Order.execute({})).body
+
+    assert json.loads(json.dumps(body)) == body
+
+
+@pytest.mark.parametrize(
+    "heavy",
+    ["fastapi", "flask", "django", "cmdx.operations", "cmdx.stores", "asyncio"],
+)
+def test_importing_it_stays_light(heavy):
+    program = f"import sys, cmdx.web; sys.exit({heavy!r} in sys.modules)"
+    command = [sys.executable, "-c", program]
+
+    assert subprocess.run(command, check=False).returncode == 0  # noqa: S603
