@@ -147,7 +147,9 @@ class DramatiqEngine(Engine):
         """Run a leg, store its result, and raise if it has failed."""
         message: Any = CurrentMessage.get_current_message()
         origin = message.options.get(OPTION)
-        received = EngineMessage(message.message_id, inputs, earlier, origin)
+        received = EngineMessage(
+            message.message_id, inputs, earlier, origin, engine="dramatiq"
+        )
         try:
             result = run_leg(cls, received, self.longest_pause, run_coroutine)
         except Suspended as suspended:

@@ -27,6 +27,7 @@ from cmdx.declare.checks import check_seconds, finite_number
 from cmdx.exceptions import CmdxError, DefinitionError
 from cmdx.run.deadlines import unlimited
 from cmdx.run.lifecycle import drive, lifecycle
+from cmdx.run.record import Message
 from cmdx.task import begin_leg
 from cmdx.wire import dump_invocation, dump_result, load_result
 from cmdx.wire.invocations import input_codecs, invocation_of
@@ -81,6 +82,8 @@ class EngineMessage:
     """Where an earlier leg has stopped, if there was one."""
     origin: Mapping[str, str] | None = None
     """What it carries of who has sent it; None if that was not an engine."""
+    engine: str = attrs.field(kw_only=True)
+    """``"celery"`` or ``"dramatiq"``."""
 
     @property
     def cid(self) -> str | None:
@@ -323,6 +326,7 @@ def begin_run(task: Task[Any], message: EngineMessage, longest_pause: float) -> 
         run = begin_leg(task, suspended, longest_pause, awaits=awaits)
     except Exception as error:  # a class that cannot run, or a message of others
         raise TaskFailed(f"{cls.__qualname__} cannot be run: {error}") from error
+    run.message = Message(message.engine, message.id, None, message.traceparent)
     if message.xid is not None:
         chain_of(run).xid = message.xid
     return run
