@@ -102,14 +102,15 @@ def origin_of(message: Message) -> tuple[Context, list[Link]]:
     Return the parent and the links of the span of a message.
 
     By the conventions for messaging it has a link to who has sent it. That is its
-    parent as well, unless it is run inside of another span, as by ``drain``.
+    parent as well, unless it is run inside of another span, as by ``drain``, or is one
+    of many that a schedule sends: the trace would never end.
     """
     here = context.get_current()
     sender = headers.extract({"traceparent": message.traceparent or ""}, here)
     sent_by = trace.get_current_span(sender).get_span_context()
+    links = [Link(sent_by)] if sender is not here else []
     is_inside = trace.get_current_span(here).get_span_context().is_valid
-    is_sent = message.traceparent is not None and sent_by.is_valid
-    return (here if is_inside else sender), ([Link(sent_by)] if is_sent else [])
+    return (here if is_inside or message.is_scheduled else sender), links
 
 
 # -- retries, and the end -------------------------------------------------------------

@@ -94,8 +94,13 @@ class Leg:
         run = begin_leg(task, earlier, self.queue.longest_pause, awaits=awaits)
         run.plan = plan_under(type(task), options_from(record.options))
         origin = origin_of(record)
-        trace = origin.get("traceparent")
-        run.message = Message("cmdx", record.id, record.queue, trace)
+        run.message = Message(
+            system="cmdx",
+            id=record.id,
+            queue=record.queue,
+            traceparent=origin.get("traceparent"),
+            is_scheduled=record.schedule is not None,
+        )
         xid = origin.get("xid")
         if xid is not None:
             chain_of(run).xid = xid

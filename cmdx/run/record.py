@@ -65,6 +65,8 @@ class Message(NamedTuple):
     queue: str | None
     traceparent: str | None
     """The trace of who has sent it, as W3C Trace Context writes it."""
+    is_scheduled: bool = False
+    """Whether a schedule has sent it, which goes on for ever."""
 
 
 class Run:
