@@ -41,7 +41,8 @@ class Both(Workflow[None]):
 # -- metrics --------------------------------------------------------------------------
 
 
-def test_runs_are_counted_by_task_status_and_why_they_stopped(traces, run, instant):
+@pytest.mark.usefixtures("instant")
+def test_runs_are_counted_by_task_status_and_why_they_stopped(traces, run):
     class Skip(Task[None]):
         def work(self):
             self.skip()
@@ -68,7 +69,8 @@ def test_a_run_that_is_cancelled_is_counted_as_such(traces, run):
     assert list(traces.points("cmdx.task.runs")) == [("Stop", "failed", "cancelled")]
 
 
-def test_retries_are_counted_by_task(traces, run, instant):
+@pytest.mark.usefixtures("instant")
+def test_retries_are_counted_by_task(traces, run):
     run(Flaky)
     run(Flaky)
     counts = traces.points("cmdx.task.retries")
@@ -76,7 +78,8 @@ def test_retries_are_counted_by_task(traces, run, instant):
     assert {names: point.value for names, point in counts.items()} == {("Flaky",): 4}
 
 
-def test_durations_are_measured_in_seconds_with_pauses(traces, run, instant):
+@pytest.mark.usefixtures("instant")
+def test_durations_are_measured_in_seconds_with_pauses(traces, run):
     run(Flaky)
     run(Good)
     points = traces.points("cmdx.task.duration")
@@ -86,7 +89,8 @@ def test_durations_are_measured_in_seconds_with_pauses(traces, run, instant):
     assert points["Good", "success"].explicit_bounds[:3] == (0.001, 0.0025, 0.005)
 
 
-def test_a_leg_is_not_counted_as_a_run(traces, instant):
+@pytest.mark.usefixtures("instant")
+def test_a_leg_is_not_counted_as_a_run(traces):
     with pytest.raises(Suspended):
         Flaky().run(longest_pause=0.1)
 
@@ -127,7 +131,8 @@ def test_a_run_that_has_begun_ends_its_span_after_uninstrument(traces, run):
     assert traces.names() == ["Undo"]
 
 
-def test_uninstrument_twice_does_nothing(traces):
+@pytest.mark.usefixtures("traces")
+def test_uninstrument_twice_does_nothing():
     uninstrument()
     uninstrument()
 
@@ -227,6 +232,7 @@ def test_without_the_library_the_error_names_the_extra():
 
 class BrokenExporter(SpanExporter):
     def export(self, spans):
+        del spans
         raise OSError("no space left on device")
 
 
@@ -235,10 +241,12 @@ class BrokenProcessor(SpanProcessor):
         self.place = place
 
     def on_start(self, span, parent_context=None):
+        del span, parent_context
         if self.place == "start":
             raise OSError("no space left on device")
 
     def on_end(self, span):
+        del span
         if self.place == "end":
             raise OSError("no space left on device")
 
@@ -252,7 +260,8 @@ class BrokenProcessor(SpanProcessor):
     ],
     ids=["exporter", "start", "end"],
 )
-def test_what_others_raise_changes_no_run(traces, run, instant, caplog, broken):
+@pytest.mark.usefixtures("instant")
+def test_what_others_raise_changes_no_run(traces, run, caplog, broken):
     traces.provider.add_span_processor(broken)
 
     class Outer(Task[int]):
@@ -298,7 +307,7 @@ class UnspeakableError(Exception):
         raise RuntimeError("no words")
 
 
-def test_an_error_that_has_no_text_changes_no_run(traces, run, caplog):
+def test_an_error_that_has_no_text_changes_no_run(traces, run):
     class Mute(Task[None]):
         def work(self):
             raise UnspeakableError

@@ -353,7 +353,8 @@ def test_a_run_that_a_middleware_ends_has_a_span(traces, run):
 # -- retries --------------------------------------------------------------------------
 
 
-def test_retries_are_events(traces, run, instant):
+@pytest.mark.usefixtures("instant")
+def test_retries_are_events(traces, run):
     @retry_on(ConnectionError, limit=3, delay=0.5, rule="network")
     @retry_on(TimeoutError, limit=1, delay=2.0)
     class Fetch(Task[None]):
@@ -390,9 +391,8 @@ def test_retries_are_events(traces, run, instant):
     ]
 
 
-def test_a_retry_is_an_event_of_the_run_even_inside_of_another_span(
-    traces, run, instant
-):
+@pytest.mark.usefixtures("instant")
+def test_a_retry_is_an_event_of_the_run_even_inside_of_another_span(traces, run):
     def around(_task):
         with traces.tracer.start_as_current_span("middleware"):
             yield
@@ -471,7 +471,8 @@ def test_a_halt_of_an_outer_task_ends_the_spans_it_passes(traces, run):
     assert traces.span("Outer").attributes["cmdx.status"] == "skipped"
 
 
-def test_each_leg_of_a_run_has_a_span(traces, instant):
+@pytest.mark.usefixtures("instant")
+def test_each_leg_of_a_run_has_a_span(traces):
     @retry_on(ConnectionError, limit=1, delay=60)
     class Fetch(Task[None]):
         def work(self):
@@ -492,7 +493,7 @@ def test_each_leg_of_a_run_has_a_span(traces, instant):
     assert not trace.get_current_span().get_span_context().is_valid
 
 
-def test_a_coroutine_that_nobody_awaits_to_its_end_ends_its_span(traces):
+def test_a_coroutine_that_is_closed_in_another_context_ends_its_span(traces, caplog):
     class Wait(Task[None]):
         async def work(self):
             await asyncio.sleep(3600)
@@ -506,6 +507,7 @@ def test_a_coroutine_that_nobody_awaits_to_its_end_ends_its_span(traces):
     asyncio.run(abandon())
 
     assert traces.span("Wait").attributes["cmdx.stopped"] == "cancelled"
+    assert caplog.text == ""
 
 
 # -- what is left ---------------------------------------------------------------------

@@ -118,7 +118,8 @@ def test_a_job_without_a_trace_is_inside_of_the_span_that_is_current(traces):
     assert traces.span("Print").links == ()
 
 
-def test_each_leg_of_a_job_is_a_child_of_who_enqueued_it(traces, instant):
+@pytest.mark.usefixtures("instant")
+def test_each_leg_of_a_job_is_a_child_of_who_enqueued_it(traces):
     queue = Queue(":memory:", longest_pause=0.01)
     enqueue_in_span(traces, queue, Invoice())
     queue.drain(ahead=1)
@@ -131,7 +132,8 @@ def test_each_leg_of_a_job_is_a_child_of_who_enqueued_it(traces, instant):
     ]
 
 
-def test_jobs_of_a_schedule_begin_traces_that_are_linked_to_its_own(traces, instant):
+@pytest.mark.usefixtures("instant")
+def test_jobs_of_a_schedule_begin_traces_that_are_linked_to_its_own(traces):
     queue = Queue(":memory:")
     with traces.tracer.start_as_current_span("deploy") as deploy:
         queue.schedule(Print(), every=60)
