@@ -76,14 +76,14 @@ class EngineMessage:
     """What a worker of an engine has received."""
 
     id: str
+    engine: str
+    """``"celery"`` or ``"dramatiq"``."""
     inputs: Mapping[str, Any]
     """The inputs of the task, as JSON."""
     earlier: Sequence[Any] = ()
     """Where an earlier leg has stopped, if there was one."""
     origin: Mapping[str, str] | None = None
     """What it carries of who has sent it; None if that was not an engine."""
-    engine: str = attrs.field(kw_only=True)
-    """``"celery"`` or ``"dramatiq"``."""
 
     @property
     def cid(self) -> str | None:
