@@ -158,7 +158,7 @@ class CeleryEngine(Engine):
         """Run a leg; what is returned or raised is stored by Celery."""
         request = celery_task.request
         origin = (request.headers or {}).get(HEADER)
-        message = EngineMessage(request.id, inputs, earlier, origin, engine="celery")
+        message = EngineMessage(request.id, "celery", inputs, earlier, origin)
         longest_pause = math.inf if request.is_eager else self.longest_pause
         try:
             result = run_leg(cls, message, longest_pause, run_coroutine)

@@ -148,7 +148,7 @@ class DramatiqEngine(Engine):
         message: Any = CurrentMessage.get_current_message()
         origin = message.options.get(OPTION)
         received = EngineMessage(
-            message.message_id, inputs, earlier, origin, engine="dramatiq"
+            message.message_id, "dramatiq", inputs, earlier, origin
         )
         try:
             result = run_leg(cls, received, self.longest_pause, run_coroutine)
