@@ -156,8 +156,8 @@ _LATER = {
 
 
 _PACKAGES = {
-    "delivery", "engines", "guidance", "middlewares", "operations", "pictures", "queue",
-    "stores", "testing", "web", "wire",
+    "delivery", "engines", "guidance", "middlewares", "opentelemetry", "operations",
+    "pictures", "queue", "stores", "testing", "web", "wire",
 }  # fmt: skip
 _EXPECTED = ["__all__", "__doc__", "__file__", "__name__", "__path__", "__version__"]
 

@@ -24,7 +24,7 @@ LINES = """
     queue
     operations  engines
     stores  wire  web
-    testing  pictures  middlewares  guidance
+    testing  pictures  middlewares  guidance  opentelemetry
     __init__
     pickling
     workflow.workflow
@@ -275,6 +275,7 @@ def test_the_package_is_typed():
         "structlog",
         "sqlite3",
         "psycopg",
+        "opentelemetry",
         "cmdx.wire",
         "cmdx.stores",
         "cmdx.operations",

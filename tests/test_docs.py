@@ -45,7 +45,16 @@ import structlog
 from services import close_celery, rabbitmq_address, redis_address
 
 import cmdx
-from cmdx import clock, delivery, operations, queue, retriers, telemetry, web
+from cmdx import (
+    clock,
+    delivery,
+    opentelemetry,
+    operations,
+    queue,
+    retriers,
+    telemetry,
+    web,
+)
 from cmdx.cli.main import main
 
 ROOT = Path(__file__).parents[1]
@@ -228,6 +237,7 @@ def namespace(monkeypatch, tmp_path):
     with clock.use(VirtualClock()):
         yield vars(module)
     structlog.reset_defaults()
+    opentelemetry.uninstrument()
     for signal in [
         *SIGNALS,
         *OPERATION_SIGNALS,
@@ -656,6 +666,7 @@ MODULES = (
     "engines.dramatiq",
     "guidance",
     "middlewares",
+    "opentelemetry",
     "operations",
     "pictures",
     "queue",

@@ -34,6 +34,15 @@ def declare(cls: C, declaration: object, *, by: str) -> C:
     return cls
 
 
+def withdraw(cls: type, declaration: object) -> None:
+    """Take *declaration* off *cls* again."""
+    definition: Definition = vars(cls)["_cmdx_"]
+    definition.declarations = tuple(
+        known for known in definition.declarations if known is not declaration
+    )
+    forget_plans(cls)
+
+
 def is_task_class(value: object) -> bool:
     """Tell whether *value* is a class that derives from ``Task``."""
     return isinstance(value, type) and hasattr(value, "_cmdx_")

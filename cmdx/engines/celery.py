@@ -171,7 +171,7 @@ class CeleryEngine(Engine):
         if request.called_directly:
             refuse_call(cls)
         origin = (request.headers or {}).get(HEADER)
-        message = EngineMessage(request.id, inputs, earlier, origin)
+        message = EngineMessage(request.id, "celery", inputs, earlier, origin)
         longest_pause = math.inf if request.is_eager else self.longest_pause
         try:
             result = run_leg(cls, message, longest_pause, run_coroutine)

@@ -155,7 +155,9 @@ class DramatiqEngine(Engine):
         if message is None:
             refuse_call(cls)
         origin = message.options.get(OPTION)
-        received = EngineMessage(message.message_id, inputs, earlier, origin)
+        received = EngineMessage(
+            message.message_id, "dramatiq", inputs, earlier, origin
+        )
         try:
             result = run_leg(cls, received, self.longest_pause, run_coroutine)
         except Suspended as suspended:

@@ -28,6 +28,7 @@ from cmdx.declare.checks import check_seconds
 from cmdx.exceptions import CmdxError, DefinitionError
 from cmdx.run.deadlines import unlimited
 from cmdx.run.lifecycle import drive, lifecycle
+from cmdx.run.record import Message
 from cmdx.task import begin_leg
 from cmdx.wire import dump_invocation, load_result
 from cmdx.wire.invocations import input_codecs, invocation_of
@@ -81,6 +82,8 @@ class EngineMessage:
     """What a worker of an engine has received."""
 
     id: str
+    engine: str
+    """``"celery"`` or ``"dramatiq"``."""
     inputs: Mapping[str, Any]
     """The inputs of the task, as JSON."""
     earlier: Sequence[Any] = ()
@@ -336,6 +339,7 @@ def begin_run(task: Task[Any], message: EngineMessage, longest_pause: float) -> 
         run = begin_leg(task, suspended, longest_pause, awaits=awaits)
     except Exception as error:  # a class that cannot run, or a message of others
         raise TaskFailed(f"{cls.__qualname__} cannot be run: {error}") from error
+    run.message = Message(message.engine, message.id, None, message.traceparent)
     if message.xid is not None:
         chain_of(run).xid = message.xid
     return run

@@ -31,6 +31,7 @@ from cmdx.queue.signals import announce, job_hung, job_retried, job_started
 from cmdx.report import error_name
 from cmdx.run import deadlines
 from cmdx.run.lifecycle import end_without_run, lifecycle
+from cmdx.run.record import Message
 from cmdx.task import begin_leg
 from cmdx.wire import WireError
 from cmdx.wire.results import result_text
@@ -92,7 +93,15 @@ class Leg:
         earlier = None if text is None else json.loads(text)
         run = begin_leg(task, earlier, self.queue.longest_pause, awaits=awaits)
         run.plan = plan_under(type(task), options_from(record.options))
-        xid = origin_of(record).get("xid")
+        origin = origin_of(record)
+        run.message = Message(
+            system="cmdx",
+            id=record.id,
+            queue=record.queue,
+            traceparent=origin.get("traceparent"),
+            is_scheduled=record.schedule is not None,
+        )
+        xid = origin.get("xid")
         if xid is not None:
             chain_of(run).xid = xid
         self.timeout = QueuePlan.of(type(task)).timeout

@@ -20,7 +20,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias, cast
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Literal,
+    NamedTuple,
+    NoReturn,
+    TypeAlias,
+    cast,
+)
 
 from cmdx import clock
 from cmdx.chain import chain_for_child, new_id
@@ -48,6 +56,19 @@ if TYPE_CHECKING:
 RunPhase: TypeAlias = Literal["new", "running", "finished"]
 
 
+class Message(NamedTuple):
+    """What a worker runs a task for: a job of a queue, or a message of an engine."""
+
+    system: str
+    """Who brought it: ``"cmdx"`` for queues, or the name of the engine."""
+    id: str
+    queue: str | None
+    traceparent: str | None
+    """The trace of who has sent it, as W3C Trace Context writes it."""
+    is_scheduled: bool = False
+    """Whether a schedule has sent it, which goes on for ever."""
+
+
 class Run:
     """What an invocation knows about its one run."""
 
@@ -69,6 +90,8 @@ class Run:
     """A longer pause is not slept: the run is suspended."""
     earlier: Suspended | None = None
     """What an earlier leg left, if the run is continued."""
+    message: Message | None = None
+    """What it is run for, if a worker runs it."""
     started: float = 0.0
     started_at: float = 0.0
     ended: float | None = None

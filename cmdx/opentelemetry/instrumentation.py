@@ -1,0 +1,193 @@
+"""
+``instrument``: a span for each run, and metrics.
+
+1. ``Task`` gets a middleware, the outermost one of all tasks    ``instrument``
+2. a run begins: its span starts, and becomes the current one    ``trace``
+3. a retry is an event of the span, and is counted               ``note_retry``
+4. the run ends, and so does its span; it is counted             ``Scope.close``
+
+A middleware, because a span is current inside of a block: what opens it has to close
+it too, outside of all that tasks open themselves. Signals are sent further in.
+
+OpenTelemetry calls code of others, such as span processors. What that raises is logged,
+and never changes a run.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+try:
+    from opentelemetry import context, trace
+    from opentelemetry.trace import Span, Tracer, TracerProvider
+except ImportError:
+    cure = (
+        "cmdx.opentelemetry needs the API of OpenTelemetry. Install it: "
+        "pip install 'pycmdx[otel]'."
+    )
+    raise ImportError(cure) from None
+
+from cmdx import CmdxError, Task, __version__, task_retried
+from cmdx.declare.decorators import declare, withdraw
+from cmdx.declare.middleware import MiddlewareDeclaration
+from cmdx.opentelemetry.metrics import Metrics
+from cmdx.opentelemetry.spans import (
+    Ending,
+    add_retry,
+    describe_end,
+    ending_of,
+    start_span,
+)
+from cmdx.run.continuation import is_suspension
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator
+    from contextvars import Token
+
+    from opentelemetry.context import Context
+    from opentelemetry.metrics import MeterProvider
+
+    from cmdx import Result
+    from cmdx.run.record import Run
+
+SPAN = context.create_key("cmdx.span")
+"""Where a context has the span of the run; the current one may be one inside of it."""
+
+
+def instrument(
+    *,
+    tracer_provider: TracerProvider | None = None,
+    meter_provider: MeterProvider | None = None,
+) -> None:
+    """
+    Record a span for each run of a task, and metrics, from now on.
+
+    Call it once, when the program starts. Global providers may be set before or after.
+
+    Example::
+
+        trace.set_tracer_provider(TracerProvider())
+        cmdx.opentelemetry.instrument()
+
+    Args:
+        tracer_provider: Who makes the spans; by default the global one.
+        meter_provider: Who makes the metrics; by default the global one.
+    """
+    global _installed  # noqa: PLW0603 -- there is one, as there is one ``Task``
+    if _installed is not None:
+        message = "tasks are instrumented already. Call uninstrument() first."
+        raise CmdxError(message)
+    tracer = trace.get_tracer("cmdx", __version__, tracer_provider)
+    _installed = Instrumentation(tracer, Metrics(meter_provider))
+    _installed.install()
+
+
+def uninstrument() -> None:
+    """Record nothing of runs that begin from now on; undo ``instrument``."""
+    global _installed  # noqa: PLW0603
+    if _installed is not None:
+        _installed.remove()
+        _installed = None
+
+
+_installed: Instrumentation | None = None
+
+
+class Instrumentation:
+    """What is done with each run."""
+
+    def __init__(self, tracer: Tracer, metrics: Metrics) -> None:
+        self.tracer = tracer
+        self.metrics = metrics
+        self.declaration = MiddlewareDeclaration((self.trace,), None, None)
+
+    def install(self) -> None:
+        """Wrap all runs that begin from now on."""
+        declare(Task, self.declaration, by="instrument")
+        task_retried.connect(self.note_retry)
+
+    def remove(self) -> None:
+        """Wrap no more runs."""
+        withdraw(Task, self.declaration)
+        task_retried.disconnect(self.note_retry)
+
+    def trace(self, task: Task[Any]) -> Generator[None, Result[Any], None]:
+        """Run *task* inside of a span; a middleware."""
+        run: Run = task._cmdx_
+        scope = Scope(task)
+        with errors_logged(task):
+            scope.open(start_span(self.tracer, run))
+        try:
+            result = yield
+        except BaseException as error:
+            if is_suspension(error, run):
+                scope.close_leg()
+            else:
+                scope.close(self.metrics, ending_of(error))
+            raise
+        scope.close(self.metrics, Ending.of(result))
+
+    def note_retry(self, sender: type[Task[Any]], **facts: Any) -> None:
+        """Add a retry to the span of its run, and count it; a receiver."""
+        self.metrics.count_retry(sender)
+        span = context.get_value(SPAN)
+        if isinstance(span, Span):
+            add_retry(span, **facts)
+
+
+class Scope:
+    """The block in which the span of a run is the current one."""
+
+    def __init__(self, task: Task[Any]) -> None:
+        self.task = task
+        self.run: Run = task._cmdx_
+        self.span: Span = trace.INVALID_SPAN
+        self.token: Token[Context] | None = None
+
+    def open(self, span: Span) -> None:
+        """Make *span* the current one."""
+        self.span = span
+        self.token = context.attach(context_inside(span))
+
+    def close(self, metrics: Metrics, ending: Ending) -> None:
+        """Count the run, and end its span."""
+        with errors_logged(self.task):
+            metrics.count_run(self.run, ending)  # inside, so that it has an exemplar
+        self.leave()
+        with errors_logged(self.task):
+            describe_end(self.span, self.run, ending)
+        self.end_span()
+
+    def close_leg(self) -> None:
+        """End the span of a run that goes on elsewhere."""
+        self.leave()
+        with errors_logged(self.task):
+            self.span.set_attribute("cmdx.suspended", value=True)
+        self.end_span()
+
+    def leave(self) -> None:
+        """Make the span current that was so before; not in a context of others."""
+        if self.token is not None and context.get_value(SPAN) is self.span:
+            context.detach(self.token)
+
+    def end_span(self) -> None:
+        """End the span."""
+        with errors_logged(self.task):
+            self.span.end()
+
+
+def context_inside(span: Span) -> Context:
+    """Return the context of what runs inside of *span*."""
+    return context.set_value(SPAN, span, trace.set_span_in_context(span))
+
+
+@contextmanager
+def errors_logged(task: Task[Any]) -> Iterator[None]:
+    """Log what OpenTelemetry raises in the block, and continue after it."""
+    try:
+        yield
+    except Exception:
+        message = "OpenTelemetry raised an exception; the run of %s continues"
+        logging.getLogger("cmdx").exception(message, type(task).__qualname__)
