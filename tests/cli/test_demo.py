@@ -2,13 +2,17 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import subprocess
 import sys
+from pathlib import Path
 from time import perf_counter
 
 import pytest
 
 from cmdx.cli.main import main
+
+TIME = re.compile(r" +\d+\.\d ms")
 
 
 def test_without_a_command_it_prints_its_help(capsys):
@@ -77,6 +81,18 @@ def test_the_demo_ends_with_a_workflow_as_a_tree(capsys):
     ]
     assert all(" ms" in line for line in lines[start:])
     assert lines[start + 1].endswith("value=2, rolled back")
+
+
+@pytest.mark.usefixtures("instant")
+def test_the_readme_shows_the_end_of_the_demo(capsys):
+    readme = Path(__file__).parents[2] / "README.md"
+    shown = readme.read_text("utf-8").partition("$ python -m cmdx demo\n…\n")[2]
+    shown = shown.partition("```")[0].splitlines()
+    main(["demo"])
+    real = capsys.readouterr().out.splitlines()[-len(shown) :]
+    assert [TIME.sub("", line) for line in real] == [
+        TIME.sub("", line) for line in shown
+    ]
 
 
 def test_the_workflow_of_the_demo_has_parallel_steps(capsys):
