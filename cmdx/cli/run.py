@@ -18,6 +18,7 @@ from argparse import RawDescriptionHelpFormatter
 from contextlib import contextmanager, nullcontext, redirect_stdout
 from typing import TYPE_CHECKING, Any
 
+from cmdx import log
 from cmdx.cli.describe import describe_inputs
 from cmdx.cli.pages import open_page
 from cmdx.cli.targets import Misuse, import_task
@@ -90,7 +91,7 @@ def run_command(asked: argparse.Namespace) -> int:
         sys.stderr.write(f"{problem}\n")
         return MISUSE
     except KeyboardInterrupt:
-        sys.stderr.write("Interrupted before the task had begun.\n")
+        sys.stderr.write("Interrupted.\n")
         return INTERRUPTED
 
 
@@ -225,7 +226,8 @@ def run_shown(task: Task[Any], *, is_live: bool) -> tuple[Result[Any], bool]:
 @contextmanager
 def live_tree(task: Task[Any], *, is_live: bool) -> Iterator[None]:
     """Show a tree of what *task* does, if there is a terminal, and rich."""
-    if not is_live or not sys.stderr.isatty():
+    # The lines of a log would run into the tree, and say what runs themselves.
+    if not is_live or not sys.stderr.isatty() or log.is_enabled():
         yield
         return
     try:

@@ -11,9 +11,10 @@ import subprocess
 import sys
 
 import pytest
+import structlog
 
-from cmdx import Task, Workflow, clock, retry_on
-from cmdx.cli.live import LiveTree, show_live_tree
+from cmdx import Task, Workflow, clock, enable_logging, retry_on
+from cmdx.cli.live import LiveTree
 from cmdx.cli.main import main
 
 APP = '''
@@ -463,13 +464,13 @@ def test_an_interrupt_without_a_rollback_says_so():
     assert (code, told) == (130, "Interrupted. There was nothing to roll back.\n")
 
 
-def test_an_interrupt_before_the_task_has_begun_says_so(monkeypatch, capsys):
+def test_an_interrupt_before_the_task_has_begun_is_one_too(monkeypatch, capsys):
     def interrupted(_):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("cmdx.cli.run.import_task", interrupted)
     assert run("run_app:Greet") == 130
-    assert capsys.readouterr().err == "Interrupted before the task had begun.\n"
+    assert capsys.readouterr().err == "Interrupted.\n"
 
 
 # -- the live tree ---------------------------------------------------------------------
@@ -600,16 +601,22 @@ def test_a_live_tree_is_drawn_and_removed(monkeypatch):
     stream = Terminal()
     monkeypatch.setattr("sys.stderr", stream)
     monkeypatch.setenv("TERM", "xterm")
-
-    class Mine(Task[None]):
-        def work(self) -> None: ...
-
-    mine = Mine()
-    with show_live_tree(mine):
-        mine.run()
+    assert run("run_app:Wait") == 0
     drawn = stream.getvalue()
-    assert "Mine" in drawn
+    assert "Wait" in drawn
     assert drawn.endswith("\x1b[1A\x1b[2K")  # up, and cleared
+
+
+def test_a_task_that_logs_has_no_live_tree(monkeypatch):
+    stream = Terminal()
+    monkeypatch.setattr("sys.stderr", stream)
+    enable_logging()
+    try:
+        assert run("run_app:Wait") == 0
+    finally:
+        structlog.reset_defaults()
+    (line,) = stream.getvalue().splitlines()
+    assert " Wait " in line
 
 
 def test_without_rich_only_the_last_tree_is_printed(monkeypatch, capsys):
@@ -628,7 +635,7 @@ def test_the_cure_for_a_missing_rich_names_the_extra(monkeypatch):
         import cmdx.cli.live  # noqa: F401
 
 
-def on_terminal(*arguments, **variables):
+def on_terminal(*arguments, stdout=None, **variables):
     """Run a program on a terminal; return what that shows, and the exit code."""
     import pty
 
@@ -636,7 +643,7 @@ def on_terminal(*arguments, **variables):
     program = subprocess.Popen(  # noqa: S603 -- ourselves
         [sys.executable, "-m", "cmdx", *arguments],
         stdin=theirs,
-        stdout=theirs,
+        stdout=stdout or theirs,
         stderr=theirs,
         env={**os.environ, "TERM": "xterm", "COLUMNS": "100", **variables},
     )
@@ -662,6 +669,7 @@ def test_on_a_terminal_the_tree_is_live_and_the_last_one_stays():
     assert "next attempt in" in live
     assert "1 retry" in live
     assert live.count("printed by the task\r\n") == 2
+    assert "\x1b[2Kprinted by the task\r\n" in live  # in place of the tree
     lines = last.splitlines()
     assert [line.split("  ")[0].rstrip() for line in lines] == [
         "✓ Shown",
@@ -669,6 +677,19 @@ def test_on_a_terminal_the_tree_is_live_and_the_last_one_stays():
         "├─ ✓ Flaky",
         "└─ ✓ Reserve",
     ]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no pty")
+@pytest.mark.parametrize("words", [(), ("--json",)])
+def test_the_tree_is_live_while_the_output_goes_elsewhere(words, tmp_path):
+    with (tmp_path / "output").open("wb") as output:
+        shown, code = on_terminal("run", "run_app:Shown", *words, stdout=output)
+    printed = (tmp_path / "output").read_text("utf-8")
+    assert code == 0
+    assert "next attempt in" in shown
+    assert ("printed by the task" in shown) == bool(words)
+    assert ("printed by the task" in printed) == (not words)
+    assert "\x1b" not in printed
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no pty")
