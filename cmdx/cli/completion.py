@@ -182,19 +182,17 @@ def input_words(given: Sequence[str], last: str) -> list[str]:
     inputs = schema["properties"] or {key: {} for key in inputs_of_steps(task)}
     key, sign, _ = last.partition("=")
     if sign:
-        found = values_of(inputs.get(key, {}), schema.get("$defs", {}))
+        found = values_of(inputs.get(key, {}))
         return [f"{key}={value}" for value in found]
     known = {word.partition("=")[0] for word in words}
     many = {name for name, field in inputs.items() if field.get("type") == "array"}
     return [f"{name}=" for name in inputs if name not in known - many]
 
 
-def values_of(schema: Mapping[str, Any], named: Mapping[str, Any]) -> list[str]:
-    """Return the values that *schema* names, or none if there are too many."""
-    if "$ref" in schema:
-        return values_of(named[schema["$ref"].rpartition("/")[2]], {})
+def values_of(schema: Mapping[str, Any]) -> list[str]:
+    """Return the values that *schema* names; none if there are too many to name."""
     if schema.get("type") == "boolean":
         return ["true", "false"]
     members = [*schema.get("anyOf", ()), *filter(None, (schema.get("items"),))]
-    deeper = [value for member in members for value in values_of(member, named)]
+    deeper = [value for member in members for value in values_of(member)]
     return [*map(str, schema.get("enum", ())), *deeper]

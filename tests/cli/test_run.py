@@ -16,6 +16,7 @@ import structlog
 from cmdx import Task, Workflow, clock, enable_logging, retry_on
 from cmdx.cli.live import LiveTree
 from cmdx.cli.main import main
+from cmdx.cli.trees import painted_line
 
 APP = '''
 import asyncio
@@ -106,6 +107,14 @@ class AsyncHang(Task[None]):
         print("undoes", flush=True)
 
 
+class Quit(Task[None]):
+    def work(self):
+        raise KeyboardInterrupt
+
+    def rollback(self):
+        pass
+
+
 class Idle(Task[None]):
     def work(self):
         print("hangs", flush=True)
@@ -194,6 +203,10 @@ def test_json_is_ascii_where_the_output_can_print_nothing_else():
     )
     value = json.loads(done.stdout.decode("ascii"))["value"]
     assert value["greeting"] == "Hello, Zoë!"
+
+
+def test_what_is_no_line_of_a_tree_stays_as_it_is():
+    assert painted_line("no tree") == "no tree"
 
 
 def test_a_task_that_awaits_runs_in_an_event_loop(capsys):
@@ -462,6 +475,13 @@ def test_an_interrupt_leaves_the_result_as_json():
 def test_an_interrupt_without_a_rollback_says_so():
     code, _, told = interrupt("run_app:Idle")
     assert (code, told) == (130, "Interrupted. There was nothing to roll back.\n")
+
+
+def test_an_interrupt_that_the_task_raises_is_the_same(capsys):
+    assert run("run_app:Quit") == 130
+    printed = capsys.readouterr()
+    assert printed.out.splitlines()[-1].startswith("✗ Quit")
+    assert printed.err == "Interrupted. Rolled back: Quit.\n"
 
 
 def test_an_interrupt_before_the_task_has_begun_is_one_too(monkeypatch, capsys):
