@@ -8,16 +8,18 @@ forge a line, and marks are plain ASCII where the terminal has no others.
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO, TypeVar
 
 from cmdx.exceptions import RecordedError
 from cmdx.values import json_text, value_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator, Mapping
 
     from cmdx.outcome import Outcome, Status
     from cmdx.result import Result
+
+N = TypeVar("N")
 
 
 class Marks(NamedTuple):
@@ -104,15 +106,10 @@ def troubles_of(result: Result[Any]) -> list[str]:
 def tree_of(results: Iterable[Result[Any]]) -> str:
     """Return *results* as a tree, children under their parents, in order of start."""
     shapes = marks()
-    rows: list[tuple[str, Result[Any]]] = []
-    stems: list[str] = []
-    for depth, is_last, result in tree_order(results):
-        del stems[max(depth - 1, 0) :]
-        branch = "" if not depth else shapes.last_branch if is_last else shapes.branch
-        mark = shapes.of(result.status)
-        rows.append((f"{''.join(stems)}{branch}{mark} {shown_name(result)}", result))
-        if depth:
-            stems.append("   " if is_last else shapes.stem)
+    rows = [
+        (f"{branch}{shapes.of(result.status)} {shown_name(result)}", result)
+        for branch, result in branches_of(tree_order(results), shapes)
+    ]
     width = max((len(name) for name, _ in rows), default=0)
     lines = (
         f"{name:<{width}}  {milliseconds(result.duration):>9}  {summary_of(result)}"
@@ -121,27 +118,46 @@ def tree_of(results: Iterable[Result[Any]]) -> str:
     return "\n".join(line.rstrip() for line in lines)
 
 
+def branches_of(
+    rows: Iterable[tuple[int, bool, N]], shapes: Marks
+) -> Iterator[tuple[str, N]]:
+    """Yield each row of a tree with the lines that lead to it."""
+    stems: list[str] = []
+    for depth, is_last, node in rows:
+        del stems[max(depth - 1, 0) :]
+        branch = "" if not depth else shapes.last_branch if is_last else shapes.branch
+        yield f"{''.join(stems)}{branch}", node
+        if depth:
+            stems.append("   " if is_last else shapes.stem)
+
+
 def tree_order(
     results: Iterable[Result[Any]],
 ) -> list[tuple[int, bool, Result[Any]]]:
-    """
-    Return *results* as the rows of a tree, siblings in order of start.
+    """Return *results* as the rows of a tree, siblings in order of start."""
+    nodes = sorted(results, key=monotonic_start)
+    return rows_of({result.tid: (result.parent_tid, result) for result in nodes})
 
-    Each row has the depth, and whether the result is the last of its siblings.
+
+def rows_of(nodes: Mapping[str, tuple[str | None, N]]) -> list[tuple[int, bool, N]]:
     """
-    results = list(results)
-    known = {result.tid for result in results}
-    children: dict[str | None, list[Result[Any]]] = {}
-    for result in sorted(results, key=monotonic_start):
-        parent = result.parent_tid if result.parent_tid in known else None
-        children.setdefault(parent, []).append(result)
-    rows: list[tuple[int, bool, Result[Any]]] = []
-    stack = [(0, False, result) for result in reversed(children.get(None, []))]
+    Return *nodes* as the rows of a tree, siblings in their order.
+
+    Each row has the depth, and whether the node is the last of its siblings.
+
+    Args:
+        nodes: By its id, each node with the id of its parent.
+    """
+    children: dict[str | None, list[str]] = {}
+    for tid, (parent, _) in nodes.items():
+        children.setdefault(parent if parent in nodes else None, []).append(tid)
+    rows: list[tuple[int, bool, N]] = []
+    stack = [(0, False, tid) for tid in reversed(children.get(None, []))]
     while stack:
-        depth, is_last, result = stack.pop()
-        rows.append((depth, is_last, result))
-        below = children.get(result.tid, [])
-        stack += [(depth + 1, child is below[-1], child) for child in reversed(below)]
+        depth, is_last, tid = stack.pop()
+        rows.append((depth, is_last, nodes[tid][1]))
+        below = children.get(tid, [])
+        stack += [(depth + 1, child == below[-1], child) for child in reversed(below)]
     return rows
 
 

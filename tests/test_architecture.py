@@ -17,8 +17,11 @@ import cmdx
 LINES = """
     __main__
     cli.main
-    cli.demo  cli.demo_delivery  cli.demo_queue  cli.inspect  cli.migrate  cli.queues
-    cli.describe  cli.processes  cli.targets
+    cli.demo  cli.demo_delivery  cli.demo_queue  cli.inspect  cli.migrate  cli.run
+    cli.completion
+    cli.queues
+    cli.describe  cli.live  cli.pages  cli.processes
+    cli.targets  cli.trees
     cli.reports
     delivery
     queue

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cmdx import Task, clock, retry_on
+from cmdx import Task, Workflow, clock, parallel, retry_on
+from cmdx.cli.trees import tree_text
 
 if TYPE_CHECKING:
-    from cmdx import Attempt
+    from cmdx import Attempt, Chain
 
 
 @retry_on(ConnectionError, limit=3, delay=0.05, jitter="exponential")
@@ -56,20 +57,29 @@ class ReserveStock(Task[int]):
         self.context.reserved = list(self.cart)
         return len(self.context.reserved)
 
-
-class Checkout(Task[None]):
-    """Turn a cart into an order."""
-
-    cart: list[str]
-
-    def work(self) -> None:
-        """Run the steps on one context, and fail as soon as one fails."""
-        for step in (ReserveStock, QuoteShipping, ApplyVoucher, ChargeCard):
-            self.throw(step.execute(self))
-
     def rollback(self) -> None:
         """Release the goods."""
         self.context.reserved.clear()
+
+
+class CheckAddress(Task[None]):
+    """Look up where the goods go."""
+
+    def work(self) -> None:
+        """Take a while."""
+        spend(0.06)
+
+
+class Checkout(Workflow[None]):
+    """Turn a cart into an order."""
+
+    cart: list[str]
+    steps = (
+        ReserveStock,
+        parallel(QuoteShipping, CheckAddress),
+        ApplyVoucher,
+        ChargeCard,
+    )
 
 
 def spend(seconds: float) -> None:
@@ -77,26 +87,27 @@ def spend(seconds: float) -> None:
     clock.current.get().sleep(seconds)
 
 
-def show() -> None:
-    """Run the tasks and print their results."""
+def show() -> Chain:
+    """Run the tasks and print their results; return the chain of the workflow."""
     quote = QuoteShipping.execute()
     _headline("A flaky task is tried again")
-    print(quote.chain.tree())
+    print(tree_text(quote.chain))
     for number, attempt in enumerate(quote.attempts):
         print(_attempt_text(number, attempt))
 
     skipped = ApplyVoucher.execute()
     _headline("A task may have nothing to do")
-    print(skipped.chain.tree())
+    print(tree_text(skipped.chain))
 
     declined = ChargeCard.execute()
     _headline("A failure is a result, not an exception")
-    print(declined.chain.tree())
+    print(tree_text(declined.chain))
     print(f"   metadata: {dict(declined.metadata)}")
 
     checkout = Checkout.execute(cart=["teapot", "two cups"])
-    _headline("Tasks that run tasks form a chain")
-    print(checkout.chain.tree())
+    _headline("A workflow runs its steps, some in parallel; a failure undoes them")
+    print(tree_text(checkout.chain))
+    return checkout.chain
 
 
 def _headline(text: str) -> None:

@@ -78,9 +78,38 @@ def describe(task: type[Task[Any]]) -> str:
     )
 
 
+def describe_inputs(task: type[Task[Any]]) -> str:
+    """Return what *task* is called, what it is for, and what it takes."""
+    blueprint = Blueprint.of(task)
+    inputs = (f"  {line}" for line in _inputs(blueprint))
+    return "\n".join((*_headline(task), "", "Inputs", *inputs))
+
+
+def run_command(task: type[Task[Any]], target: str) -> str:
+    """Return the command that runs *task*, which is found at *target*, or no text."""
+    try:
+        _plan_of(task)
+    except CmdxError:  # ``describe`` says why
+        return ""
+    inputs = task.inputs_schema()["required"] or inputs_of_steps(task)
+    return " ".join(("python -m cmdx run", target, *(f"{key}=..." for key in inputs)))
+
+
+def inputs_of_steps(task: type[Task[Any]]) -> list[str]:
+    """Return what the steps of a workflow need and nothing provides."""
+    if not issubclass(task, Workflow):
+        return []
+    return list(dict.fromkeys(unwired.input for unwired in task.wiring()))
+
+
+def _headline(task: type[Task[Any]]) -> list[str]:
+    text = inspect.getdoc(task) if vars(task).get("__doc__") else None
+    name = local_name(task.__qualname__)
+    return [name, _one_line(text.split("\n\n")[0])] if text else [name]
+
+
 def _summary(blueprint: Blueprint) -> list[str]:
     task, settings = blueprint.task, blueprint.settings
-    text = inspect.getdoc(task) if vars(task).get("__doc__") else None
     facts = [
         ("value", _value(task)),
         ("tags", ", ".join(settings.tags)),
@@ -88,8 +117,7 @@ def _summary(blueprint: Blueprint) -> list[str]:
         ("deprecated", _deprecation(blueprint)),
     ]
     return [
-        local_name(task.__qualname__),
-        *([_one_line(text.split("\n\n")[0])] if text else []),
+        *_headline(task),
         "",
         *_align([(name, fact) for name, fact in facts if fact]),
     ]
@@ -133,7 +161,9 @@ def _deprecation(blueprint: Blueprint) -> str:
 def _inputs(blueprint: Blueprint) -> list[str]:
     inputs = blueprint.fields.inputs.values()
     if not inputs:
-        return ["none declared: any keyword goes into the context"]
+        needed = ", ".join(inputs_of_steps(blueprint.task))
+        undeclared = "none declared: any keyword goes into the context"
+        return [f"{undeclared}; its steps need {needed}" if needed else undeclared]
     rows = [row for declared in inputs for row in _input_rows(declared)]
     return _table(("name", "type", "given", "rules", "description"), rows)
 

@@ -12,12 +12,18 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
+from cmdx.cli.completion import add_completion
 from cmdx.cli.inspect import add_inspect
 from cmdx.cli.migrate import add_migrate
+from cmdx.cli.pages import open_page
 from cmdx.cli.queues import add_jobs, add_worker
+from cmdx.cli.run import add_run
+from cmdx.cli.targets import Misuse
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+DEMO_PAGE = "cmdx-demo.html"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -25,7 +31,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _replace_closed_streams()
     _replace_what_cannot_be_encoded()
     parser = command_line()
-    parsed = parser.parse_args(arguments)
+    parsed, words = parser.parse_known_args(arguments)
+    _take_words(parser, parsed, words)
     if parsed.run is None:
         parser.print_help()
         return 0
@@ -38,13 +45,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code
 
 
+def _take_words(
+    parser: argparse.ArgumentParser, parsed: argparse.Namespace, words: list[str]
+) -> None:
+    """Give a command the words that it takes among its options; refuse all others."""
+    takes_words = hasattr(parsed, "words")
+    unknown = [word for word in words if not takes_words or word.startswith("-")]
+    if unknown:
+        parser.error(f"unrecognized arguments: {' '.join(unknown)}")
+    if words:
+        parsed.words = words
+
+
 def command_line() -> argparse.ArgumentParser:
     """Return the parser of all commands."""
     parser = argparse.ArgumentParser(
         prog="python -m cmdx",
         description="Service objects for Python: tasks that run, retry and report.",
     )
-    parser.set_defaults(run=None)
+    parser.set_defaults(run=None, command_line=command_line)
     parser.add_argument(
         "--version", action="version", version=f"pycmdx {_installed_version()}"
     )
@@ -52,21 +71,34 @@ def command_line() -> argparse.ArgumentParser:
     demo = commands.add_parser(
         "demo",
         help="run a few tasks and print their results",
-        description="Run a flaky task, a skipped one, a failed one, and a chain; or "
+        description="Run a flaky task, a skipped one, a failed one, and a workflow; or "
         "kill a worker of a queue; or let an endpoint of webhooks fail for a minute.",
     )
     subjects = ("tasks", "queue", "delivery")
     demo.add_argument("subject", nargs="?", choices=subjects, default="tasks")
+    demo.add_argument(
+        "--html",
+        metavar="FILE",
+        nargs="?",
+        const=DEMO_PAGE,
+        help=f"write the timeline of the workflow as a page; {DEMO_PAGE}",
+    )
+    demo.add_argument("--open", action="store_true", help="open it in a browser")
     demo.set_defaults(run=run_demo)
+    add_run(commands)
     add_inspect(commands)
     add_migrate(commands)
     add_worker(commands)
     add_jobs(commands)
+    add_completion(commands)
     return parser
 
 
 def run_demo(asked: argparse.Namespace) -> int:
     """Run the demo."""
+    if asked.subject != "tasks" and (asked.html or asked.open):
+        sys.stderr.write(f"The demo of {asked.subject} has no page to write.\n")
+        return 2
     if asked.subject == "queue":
         from cmdx.cli.demo_queue import show as show_queue
 
@@ -75,9 +107,20 @@ def run_demo(asked: argparse.Namespace) -> int:
         from cmdx.cli.demo_delivery import show as show_delivery
 
         return 0 if show_delivery() else 1
+    return show_tasks(asked)
+
+
+def show_tasks(asked: argparse.Namespace) -> int:
+    """Run the demo of tasks, and write the timeline if asked for."""
     from cmdx.cli.demo import show
 
-    show()
+    path = DEMO_PAGE if asked.open and asked.html is None else asked.html
+    try:
+        with open_page(path, opens=asked.open) as write_page:
+            write_page(show())
+    except Misuse as problem:
+        sys.stderr.write(f"{problem}\n")
+        return 2
     return 0
 
 

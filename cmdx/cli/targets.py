@@ -14,14 +14,20 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+import cmdx
 from cmdx.exceptions import did_you_mean
+from cmdx.task import Task
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import ModuleType
 
 
-class NotFound(Exception):  # noqa: N818 -- it says what became of a search
+class Misuse(Exception):  # noqa: N818 -- it says what it is
+    """A command cannot be run as it was written; the message has the cure."""
+
+
+class NotFound(Misuse):
     """There is no such thing; the message says why, and what to do."""
 
 
@@ -85,3 +91,50 @@ def load_attribute(module: ModuleType, path: str, listing: str) -> Any:
             )
             raise NotFound(message) from None
     return value
+
+
+def import_task(target: str) -> type[Task[Any]]:
+    """Return the task that *target* names, or raise ``NotFound``."""
+    name, _, path = target.partition(":")
+    if not name:
+        message = f"{target!r} names no module. Write it as module:Task."
+        raise NotFound(message)
+    module = load_module(name, "Task")
+    if not path:
+        message = f"{name} is a module with {task_listing(module)}. Write {name}:Task."
+        raise NotFound(message)
+    return check_task(
+        target, module, load_attribute(module, path, task_listing(module))
+    )
+
+
+def check_task(target: str, module: ModuleType, value: Any) -> type[Task[Any]]:
+    """Return *value* if it is a task, or raise ``NotFound``."""
+    if isinstance(value, type) and issubclass(value, Task):
+        return value
+    # Its type alone: what was named by mistake may be a secret.
+    kind = "another class" if isinstance(value, type) else type(value).__name__
+    message = (
+        f"{target} is not a task but {kind}. Name a class that derives from cmdx.Task; "
+        f"{module.__name__} is a module with {task_listing(module)}."
+    )
+    raise NotFound(message)
+
+
+def task_listing(module: ModuleType) -> str:
+    """Return the tasks of a module in words."""
+    tasks = task_names(module)
+    if not tasks:
+        return "no tasks"
+    return f"the task{'s' if len(tasks) > 1 else ''} {', '.join(tasks)}"
+
+
+def task_names(module: ModuleType) -> list[str]:
+    """Return what the tasks of a module are called there, without those of cmdx."""
+    return [
+        name
+        for name, value in vars(module).items()
+        if isinstance(value, type)
+        and issubclass(value, Task)
+        and getattr(cmdx, name, None) is not value
+    ]

@@ -1,13 +1,18 @@
 from __future__ import annotations
 
+import io
 import os
+import re
 import subprocess
 import sys
+from pathlib import Path
 from time import perf_counter
 
 import pytest
 
 from cmdx.cli.main import main
+
+TIME = re.compile(r" +\d+\.\d ms")
 
 
 def test_without_a_command_it_prints_its_help(capsys):
@@ -61,20 +66,104 @@ def test_the_demo_shows_a_skipped_and_a_failed_task(capsys):
 
 
 @pytest.mark.usefixtures("instant")
-def test_the_demo_draws_a_chain_as_a_tree(capsys):
+def test_the_demo_ends_with_a_workflow_as_a_tree(capsys):
     main(["demo"])
     lines = capsys.readouterr().out.splitlines()
     start = next(n for n, line in enumerate(lines) if line.startswith("✗ Checkout"))
-    tree = [line.split("  ")[0] for line in lines[start : start + 5]]
+    tree = [line.split("  ")[0] for line in lines[start:]]
     assert tree == [
         "✗ Checkout",
         "├─ ✓ ReserveStock",
         "├─ ✓ QuoteShipping",
+        "├─ ✓ CheckAddress",
         "├─ ○ ApplyVoucher",
         "└─ ✗ ChargeCard",
     ]
-    assert all(" ms" in line for line in lines[start : start + 5])
-    assert lines[start].endswith("card declined, rolled back")
+    assert all(" ms" in line for line in lines[start:])
+    assert lines[start + 1].endswith("value=2, rolled back")
+
+
+@pytest.mark.usefixtures("instant")
+def test_the_readme_shows_the_end_of_the_demo(capsys):
+    readme = Path(__file__).parents[2] / "README.md"
+    shown = readme.read_text("utf-8").partition("$ python -m cmdx demo\n…\n")[2]
+    shown = shown.partition("```")[0].splitlines()
+    main(["demo"])
+    real = capsys.readouterr().out.splitlines()[-len(shown) :]
+    assert [TIME.sub("", line) for line in real] == [
+        TIME.sub("", line) for line in shown
+    ]
+
+
+def test_the_workflow_of_the_demo_has_parallel_steps(capsys):
+    main(["inspect", "cmdx.cli.demo:Checkout"])
+    steps = capsys.readouterr().out.partition("\nSteps\n")[2].splitlines()
+    assert [line.split("  stop")[0].rstrip() for line in steps[1:5]] == [
+        "  ReserveStock",
+        "  parallel",
+        "    QuoteShipping",
+        "    CheckAddress",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "path"),
+    [
+        (["--html", "page.html"], "page.html"),
+        (["--html"], "cmdx-demo.html"),
+        (["tasks", "--open"], "cmdx-demo.html"),
+    ],
+)
+@pytest.mark.usefixtures("instant")
+def test_the_demo_writes_the_timeline_of_its_workflow(
+    words, path, tmp_path, monkeypatch, capsys
+):
+    opened = []
+    monkeypatch.setattr("webbrowser.open", opened.append)
+    monkeypatch.chdir(tmp_path)
+    assert main(["demo", *words]) == 0
+    assert "CheckAddress" in (tmp_path / path).read_text("utf-8")
+    assert capsys.readouterr().err == f"The timeline is in {path}.\n"
+    assert opened == ([(tmp_path / path).as_uri()] if "--open" in words else [])
+
+
+@pytest.mark.usefixtures("instant")
+def test_without_an_option_the_demo_writes_nothing(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    main(["demo"])
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["queue", "--html"], "The demo of queue has no page to write."),
+        (["delivery", "--open"], "The demo of delivery has no page to write."),
+        (["--html", "/"], "/ cannot be written: Is a directory. Name another file."),
+    ],
+)
+def test_a_page_that_cannot_be_written_is_refused_at_once(words, sentence, capsys):
+    assert main(["demo", *words]) == 2
+    assert capsys.readouterr() == ("", f"{sentence}\n")
+
+
+@pytest.mark.usefixtures("instant")
+@pytest.mark.parametrize("no_color", ["", "1"])
+def test_the_demo_is_coloured_on_a_terminal(no_color, monkeypatch):
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    stream = Terminal()
+    monkeypatch.setattr("sys.stdout", stream)
+    monkeypatch.setenv("NO_COLOR", no_color)
+    main(["demo"])
+    branch, mark = "\x1b[2m└─ \x1b[0m", "\x1b[31m✗\x1b[0m"
+    declined = "\x1b[31m  card declined\x1b[0m"
+    last = stream.getvalue().splitlines()[-1]
+    assert last.startswith(f"{branch}{mark} ChargeCard") == (not no_color)
+    assert last.endswith(declined) == (not no_color)
+    assert ("\x1b" in stream.getvalue()) == (not no_color)
 
 
 def test_the_demo_sleeps_less_than_a_second_in_all(instant):

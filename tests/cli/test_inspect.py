@@ -45,7 +45,8 @@ SHOP = '''
 
 from datetime import datetime
 
-from cmdx import Task, on_failed, on_success, optional, output, required, retry_on
+from cmdx import Task, Workflow, optional, output, parallel, required
+from cmdx import on_failed, on_success, retry_on
 
 
 class Receipt:
@@ -87,6 +88,16 @@ class Outer:
             pass
 
 
+class Refunds(Workflow[None]):
+    """Give money back."""
+
+    steps = (Outer.Refund, parallel(ChargeCard, Outer.Refund))
+
+
+class Base(Task[None]):
+    order_id: int
+
+
 API_KEY = "hunter2"
 charge = ChargeCard()
 '''
@@ -117,6 +128,9 @@ Hooks
 Retries
   errors                         limit  delay  jitter
   TimeoutError, ConnectionError  5      0.5 s  exponential
+
+Command line
+  python -m cmdx run shop:ChargeCard order_id=...
 """
 
 
@@ -188,7 +202,45 @@ def test_it_finds_a_task_inside_a_class(capsys):
     assert capsys.readouterr().out.startswith("Outer.Refund\n")
 
 
-TASKS = "shop is a module with the task ChargeCard."
+@pytest.mark.usefixtures("shop")
+def test_it_prints_the_steps_of_a_workflow_and_how_to_run_it(capsys):
+    assert main(["inspect", "shop:Refunds"]) == 0
+    assert (
+        capsys.readouterr().out
+        == """\
+Refunds
+Give money back.
+
+value     None
+run with  execute or aexecute
+
+Inputs
+  none declared: any keyword goes into the context; its steps need order_id
+
+Steps
+  step            on failure
+  Outer.Refund    stop
+  parallel
+    ChargeCard    stop
+    Outer.Refund  stop
+
+Retries
+  none: a failure is final
+
+Command line
+  python -m cmdx run shop:Refunds order_id=...
+"""
+    )
+
+
+@pytest.mark.usefixtures("shop")
+def test_it_does_not_say_how_to_run_what_cannot_be_run(capsys):
+    assert main(["inspect", "shop:Base"]) == 0
+    assert "cmdx run" not in capsys.readouterr().out
+
+
+TASKS = "shop is a module with the tasks ChargeCard, Refunds, Base."
+HAS = "It is a module with the tasks ChargeCard, Refunds, Base."
 NO_TASK = "Name a class that derives from cmdx.Task;"
 NO_MODULE = (
     "Write module:Task, and run this where Python finds the module: "
@@ -210,11 +262,9 @@ QUESTIONS = {
     "Make `import broken` work first.",
     "leaving:X": f"the module 'leaving' {BROKEN} SystemExit: bye. "
     "Make `import leaving` work first.",
-    "shop:Crad": "shop has no 'Crad'. It is a module with the task ChargeCard.",
-    "shop:ChargeCrad": "shop has no 'ChargeCrad'; did you mean 'ChargeCard'? "
-    "It is a module with the task ChargeCard.",
-    "shop:Outer.Refnud": "shop has no 'Outer.Refnud'; did you mean 'Refund'? "
-    "It is a module with the task ChargeCard.",
+    "shop:Crad": f"shop has no 'Crad'. {HAS}",
+    "shop:ChargeCrad": f"shop has no 'ChargeCrad'; did you mean 'ChargeCard'? {HAS}",
+    "shop:Outer.Refnud": f"shop has no 'Outer.Refnud'; did you mean 'Refund'? {HAS}",
     "shop:Receipt": f"shop:Receipt is not a task but another class. {NO_TASK} {TASKS}",
     "shop:charge": f"shop:charge is not a task but ChargeCard. {NO_TASK} {TASKS}",
     "plain:number": f"plain:number is not a task but int. {NO_TASK} "

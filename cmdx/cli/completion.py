@@ -1,0 +1,198 @@
+"""
+``python -m cmdx completion bash``: a script that completes commands in a shell.
+
+1. the script asks this command what may stand where the cursor is   ``SCRIPTS``
+2. the line is taken apart                                           ``completions``
+3. commands, targets, inputs and their values are offered            ``words_after``
+
+To know the inputs of a task, its module is imported; what that prints is thrown away.
+"""
+
+from __future__ import annotations
+
+import sys
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cmdx.cli.describe import inputs_of_steps
+from cmdx.cli.queues import queue_names
+from cmdx.cli.targets import import_task, load_module, task_names
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from types import ModuleType
+
+SCRIPTS = {
+    "bash": """\
+# eval "$(cmdx completion bash)"
+_cmdx() {
+    local line=${COMP_LINE:0:COMP_POINT} IFS=$'\\n'
+    local word=${line##*[[:space:]]}
+    local kept=${word%"${word##*[:=]}"}  # bash replaces what follows a colon or =
+    COMPREPLY=($(cmdx completion bash --line "$line" 2>/dev/null))
+    COMPREPLY=("${COMPREPLY[@]#"$kept"}")
+    [[ ${#COMPREPLY[@]} -eq 1 && $COMPREPLY == *[:=] ]] && compopt -o nospace
+}
+complete -o default -F _cmdx cmdx
+""",
+    "zsh": """\
+# eval "$(cmdx completion zsh)", after compinit
+_cmdx() {
+    local -a whole open
+    local word
+    for word in ${(f)"$(cmdx completion zsh --line "$LBUFFER" 2>/dev/null)"}; do
+        if [[ $word == *[:=] ]]; then open+=("$word"); else whole+=("$word"); fi
+    done
+    (( $#whole + $#open )) || { _files; return }
+    compadd -S '' -- $open
+    compadd -- $whole
+}
+compdef _cmdx cmdx
+""",
+    "fish": """\
+# cmdx completion fish | source
+complete -c cmdx -a '(cmdx completion fish --line (commandline -cp | string collect))'
+""",
+}
+FILES = ("--input", "--html")
+"""Options whose values are files, which shells complete themselves."""
+
+
+def add_completion(subparsers: argparse._SubParsersAction[Any]) -> None:
+    """Add the command ``completion``."""
+    parser = subparsers.add_parser(
+        "completion",
+        help="print a script that completes commands in a shell",
+        description="Print a script for the completion of `cmdx` in a shell. For bash, "
+        'add this to ~/.bashrc: eval "$(cmdx completion bash)".',
+    )
+    parser.add_argument("shell", choices=tuple(SCRIPTS))
+    parser.add_argument("--line", help="print what may follow this line instead")
+    parser.set_defaults(run=run_completion)
+
+
+def run_completion(asked: argparse.Namespace) -> int:
+    """Print the script, or what may stand at the end of a line."""
+    if asked.line is None:
+        sys.stdout.write(SCRIPTS[asked.shell])
+        return 0
+    with redirect_stdout(StringIO()), redirect_stderr(StringIO()):
+        found = completions(asked.line, asked.command_line())
+    sys.stdout.writelines(f"{word}\n" for word in found)
+    return 0
+
+
+def completions(line: str, parser: argparse.ArgumentParser) -> list[str]:
+    """Return the words that the last word of *line* may become."""
+    *before, last = line.split(" ")
+    _, *before = [word for word in before if word] or [""]
+    try:
+        found = list(words_after(before, last, parser))
+    except Exception:  # of a module that cannot be imported
+        return []
+    return [word for word in found if word.startswith(last)]
+
+
+def words_after(
+    before: Sequence[str], last: str, parser: argparse.ArgumentParser
+) -> Iterator[str]:
+    """Yield what may stand after the words *before*, whatever *last* begins with."""
+    commands = subparsers_of(parser)
+    if not before:
+        yield from commands
+        return
+    if before[-1] in FILES or before[0] not in commands:
+        return
+    command = before[0]
+    given = [
+        word
+        for option, word in pairwise(before)
+        if option not in FILES and not word.startswith("-")
+    ]
+    if last.startswith("-"):
+        yield from options_of(commands[command])
+    elif command in LISTERS and not given:
+        yield from targets(last, LISTERS[command])
+    elif command == "run":
+        yield from input_words(given, last)
+    else:
+        yield from choices_of(commands[command])
+
+
+def subparsers_of(
+    parser: argparse.ArgumentParser,
+) -> Mapping[str, argparse.ArgumentParser]:
+    """Return the parsers of the commands of *parser*, by name."""
+    actions = (action for action in parser._actions if action.dest == "==SUPPRESS==")
+    choices = (action.choices for action in actions if isinstance(action.choices, dict))
+    return next(choices, {})
+
+
+def options_of(parser: argparse.ArgumentParser) -> list[str]:
+    """Return the long options of a command."""
+    return [name for name in parser._option_string_actions if name.startswith("--")]
+
+
+def choices_of(parser: argparse.ArgumentParser) -> Iterator[str]:
+    """Yield what a command takes that has a few choices, such as ``demo``."""
+    for action in parser._actions:
+        if not action.option_strings:
+            yield from map(str, action.choices or ())
+
+
+# -- targets ---------------------------------------------------------------------------
+
+LISTERS: dict[str, Callable[[ModuleType], list[str]]] = {
+    "run": task_names,
+    "inspect": task_names,
+    "worker": queue_names,
+    "jobs": queue_names,
+}
+"""The commands that take ``module:name``, with what lists the names of a module."""
+
+
+def targets(last: str, names_of: Callable[[ModuleType], list[str]]) -> list[str]:
+    """Return targets: modules of the working folder, or what one of them has."""
+    module, colon, _ = last.partition(":")
+    if not colon:
+        return [f"{name}:" for name in module_names(module.rpartition(".")[0])]
+    return [f"{module}:{name}" for name in names_of(load_module(module, "name"))]
+
+
+def module_names(package: str) -> list[str]:
+    """Return the modules in a folder below the working folder, without importing."""
+    folder, start = Path(*package.split(".")), f"{package}." if package else ""
+    files = [path.stem for path in folder.glob("[!_.]*.py")]
+    packages = [path.parent.name for path in folder.glob("[!_.]*/__init__.py")]
+    return sorted(f"{start}{name}" for name in (*files, *packages))
+
+
+# -- inputs ----------------------------------------------------------------------------
+
+
+def input_words(given: Sequence[str], last: str) -> list[str]:
+    """Return the inputs of the task that are not given, or the values of one."""
+    target, *words = given
+    task = import_task(target)
+    schema = task.inputs_schema()
+    inputs = schema["properties"] or {key: {} for key in inputs_of_steps(task)}
+    key, sign, _ = last.partition("=")
+    if sign:
+        found = values_of(inputs.get(key, {}))
+        return [f"{key}={value}" for value in found]
+    known = {word.partition("=")[0] for word in words}
+    many = {name for name, field in inputs.items() if field.get("type") == "array"}
+    return [f"{name}=" for name in inputs if name not in known - many]
+
+
+def values_of(schema: Mapping[str, Any]) -> list[str]:
+    """Return the values that *schema* names; none if there are too many to name."""
+    if schema.get("type") == "boolean":
+        return ["true", "false"]
+    members = [*schema.get("anyOf", ()), *filter(None, (schema.get("items"),))]
+    deeper = [value for member in members for value in values_of(member)]
+    return [*map(str, schema.get("enum", ())), *deeper]
