@@ -177,12 +177,9 @@ def test_it_runs_a_task_and_prints_its_tree(capsys):
 def test_the_tree_has_the_steps_of_a_workflow(capsys):
     assert run("run_app:Report", "name=Ada") == 0
     lines = capsys.readouterr().out.splitlines()[-4:]
-    assert [line.split("  ")[0].rstrip() for line in lines] == [
-        "✓ Report",
-        "├─ ✓ Greet",
-        "├─ ✓ Reserve",
-        "└─ ✓ Wait",
-    ]
+    root, first, *parallel = [line.split("  ")[0].rstrip() for line in lines]
+    assert (root, first) == ("✓ Report", "├─ ✓ Greet")
+    assert sorted(name[3:] for name in parallel) == ["✓ Reserve", "✓ Wait"]
 
 
 def test_json_is_all_that_the_standard_output_has(capsys):
