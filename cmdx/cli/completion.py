@@ -55,7 +55,16 @@ compdef _cmdx cmdx
 """,
     "fish": """\
 # cmdx completion fish | source
-complete -c cmdx -a '(cmdx completion fish --line (commandline -cp | string collect))'
+function __cmdx_words
+    set -l line (commandline -cp | string collect)
+    set -l words (cmdx completion fish --line $line 2>/dev/null)
+    if set -q words[1]
+        printf '%s\\n' $words
+    else
+        __fish_complete_path (commandline -ct)
+    end
+end
+complete -c cmdx -f -a '(__cmdx_words)'
 """,
 }
 FILES = ("--input", "--html")
