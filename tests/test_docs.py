@@ -402,14 +402,17 @@ def test_the_links_of_a_page_lead_somewhere(page):
     assert missing == []
 
 
-@pytest.mark.parametrize("name", ["testing", "testing-jobs"])
-def test_the_tests_shown_in_the_how_to_pass(name, tmp_path):
-    page = (ROOT / "docs" / "how-to" / f"{name}.md").read_text("utf-8")
+@pytest.mark.parametrize(
+    "name", ["how-to/testing", "how-to/testing-jobs", "explanation/async"]
+)
+def test_the_tests_shown_on_a_page_pass(name, tmp_path):
+    page = (ROOT / "docs" / f"{name}.md").read_text("utf-8")
     code = [block.code for block in blocks_of(page) if block.kind == "python"]
     shown = tmp_path / "test_shown.py"
     shown.write_text("\n".join(code), "utf-8")
-    finished = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "test_shown.py"],
+    options = ["-p", "no:cacheprovider", "-o", "asyncio_mode=auto"]
+    finished = subprocess.run(  # noqa: S603 -- as our own pages say
+        [sys.executable, "-m", "pytest", *options, "test_shown.py"],
         cwd=tmp_path,
         capture_output=True,
         text=True,
