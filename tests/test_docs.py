@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import ast
 import doctest
+import importlib.util
 import inspect
 import io
 import json
@@ -641,6 +642,39 @@ def test_a_part_that_is_not_there_is_refused_at_once():
     assert done.returncode == 2
     assert done.stdout == ""
     assert 'no part "lnit"; there are lint types test' in done.stderr
+
+
+# -- llms.txt ---------------------------------------------------------------------
+
+
+def llms_text():
+    """What the build of the docs writes to ``llms.txt``."""
+    path = ROOT / "docs" / "llms_txt.py"
+    spec = importlib.util.spec_from_file_location("llms_txt", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.llms_text(ROOT / "docs")
+
+
+LLMS_LINE = re.compile(r"^- \[(.+)\]\(_sources/(.+)\.txt\): (.+)$", re.MULTILINE)
+
+
+def test_llms_txt_has_one_line_for_each_page():
+    listed = [path for _, path, _ in LLMS_LINE.findall(llms_text())]
+    pages = {page.relative_to(ROOT / "docs").as_posix() for page in PAGES[1:]}
+
+    assert sorted(listed) == sorted(pages - {"index.md"})
+
+
+def test_llms_txt_describes_a_page_by_its_first_sentence():
+    described = {
+        path: (title, text) for title, path, text in LLMS_LINE.findall(llms_text())
+    }
+
+    title, text = described["reference/wire.md"]
+    assert title == "Invocations and results as JSON"
+    assert text.startswith("`cmdx.wire` writes invocations and results as JSON")
+    assert [path for path, (_, text) in described.items() if "](" in text] == []
 
 
 # -- the API reference ------------------------------------------------------------
