@@ -75,6 +75,7 @@ class EngineMessage:
     """What a worker of an engine has received."""
 
     id: str
+    """The id that the engine knows it by."""
     inputs: Mapping[str, Any]
     """The inputs of the task, as JSON."""
     earlier: Sequence[Any] = ()
@@ -110,7 +111,7 @@ class Handle(ABC, Generic[V]):
     """An invocation that was sent to an engine; made by ``enqueue`` of the engine."""
 
     def __init__(self, id: str) -> None:  # noqa: A002 -- as users write it
-        self.id = id
+        self.id: str = id
         """The id that the engine knows it by."""
 
     def __repr__(self) -> str:
