@@ -91,7 +91,9 @@ every_page = pytest.mark.parametrize(
     "page", PAGES, ids=lambda page: str(page.relative_to(ROOT))
 )
 every_text = pytest.mark.parametrize(
-    "page", [*PAGES, CONTRIBUTING], ids=lambda page: str(page.relative_to(ROOT))
+    "page",
+    [*PAGES, ROOT / "CHANGELOG.md", *sorted((ROOT / ".github").glob("*.md"))],
+    ids=lambda page: str(page.relative_to(ROOT)),
 )
 
 
