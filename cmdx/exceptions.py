@@ -156,7 +156,7 @@ class Fault(CmdxError):  # noqa: N818 -- the program works as intended
 
     def __init__(self, result: Result[Any]) -> None:
         super().__init__(result.reason or f"{result.task.__qualname__} failed")
-        self.result = result
+        self.result: Result[Any] = result
         """The result of the task where the failure started."""
 
     @property

@@ -17,29 +17,43 @@ class Status(StrEnum):
     """How a task ended."""
 
     SUCCESS = "success"
+    """``work`` returned, or was ended by ``succeed``."""
     SKIPPED = "skipped"
+    """``skip`` ended it: there was nothing to do."""
     FAILED = "failed"
+    """``fail`` or ``throw`` ended it, or an exception."""
 
 
 class State(StrEnum):
     """Whether a task completed its work."""
 
     COMPLETE = "complete"
+    """It succeeded."""
     INTERRUPTED = "interrupted"
+    """It was skipped, or failed."""
 
 
 class Stop(StrEnum):
     """Why ``work`` was not called again."""
 
     SUCCESS = "success"
+    """``work`` returned."""
     EXHAUSTED = "exhausted"
+    """The limit was reached, or an outer task retries."""
     NOT_LISTED = "not_listed"
+    """The error is not listed in the policy."""
     GATE = "gate"
+    """A gate refused, or a gate or jitter raised an exception."""
     HALTED = "halted"
+    """A halt ended ``work``."""
     DEADLINE = "deadline"
+    """The next attempt would have been too late, or this one was cancelled."""
     BUDGET = "budget"
+    """The retry budget was used up."""
     GUIDANCE = "guidance"
+    """The guidance of the error prevented a retry."""
     CANCELLED = "cancelled"
+    """An interrupt, or the halt of an outer task, ended the run."""
 
 
 # Members that many runs need: Python 3.11 looks up a member of an enum slowly.
@@ -53,10 +67,15 @@ class Outcome(NamedTuple):
     """Status, reason, metadata, cause and origin of a run."""
 
     status: Status
+    """Success, skipped or failed."""
     reason: str | None = None
+    """Why the run ended."""
     metadata: Mapping[str, Any] = MappingProxyType({})
+    """The metadata of the task and its halts."""
     cause: BaseException | None = None
+    """The exception that caused a failure, or that was given to a halt."""
     origin: Result[Any] | None = None
+    """The failed result of another task that this task passes on."""
 
     @property
     def state(self) -> State:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import sys
 from importlib.metadata import version as installed_version
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sphinx.pycode import ModuleAnalyzer
@@ -12,6 +14,8 @@ if TYPE_CHECKING:
     from sphinx.application import Sphinx
 
     Tags = dict[str, tuple[str, int, int]]
+
+sys.path.append(str(Path(__file__).parent))  # has the extension llms_txt
 
 project = "cmdx"
 author = "the cmdx maintainers"
@@ -23,6 +27,8 @@ extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
     "sphinx.ext.viewcode",
+    "sphinx_copybutton",
+    "llms_txt",
 ]
 exclude_patterns = ["_build"]
 templates_path: list[str] = []
@@ -38,6 +44,11 @@ napoleon_use_param = False
 napoleon_custom_sections = [("Class keywords", "params_style")]
 python_use_unqualified_type_names = True
 python_maximum_signature_line_length = 80
+
+# What readers type is copied, without prompts; what is printed has no button.
+copybutton_prompt_text = r">>> |\.\.\. |\$ "
+copybutton_prompt_is_regexp = True
+copybutton_selector = "div:not(.highlight-text) > div.highlight > pre"
 
 html_theme = "furo"
 html_title = f"cmdx {release}"

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import ast
 import doctest
+import importlib.util
 import inspect
 import io
 import json
@@ -99,7 +100,9 @@ every_page = pytest.mark.parametrize(
     "page", PAGES, ids=lambda page: str(page.relative_to(ROOT))
 )
 every_text = pytest.mark.parametrize(
-    "page", [*PAGES, CONTRIBUTING], ids=lambda page: str(page.relative_to(ROOT))
+    "page",
+    [*PAGES, ROOT / "CHANGELOG.md", *sorted((ROOT / ".github").glob("*.md"))],
+    ids=lambda page: str(page.relative_to(ROOT)),
 )
 
 
@@ -416,14 +419,17 @@ def test_the_links_of_a_page_lead_somewhere(page):
     assert missing == []
 
 
-@pytest.mark.parametrize("name", ["testing", "testing-jobs"])
-def test_the_tests_shown_in_the_how_to_pass(name, tmp_path):
-    page = (ROOT / "docs" / "how-to" / f"{name}.md").read_text("utf-8")
+@pytest.mark.parametrize(
+    "name", ["how-to/testing", "how-to/testing-jobs", "explanation/async"]
+)
+def test_the_tests_shown_on_a_page_pass(name, tmp_path):
+    page = (ROOT / "docs" / f"{name}.md").read_text("utf-8")
     code = [block.code for block in blocks_of(page) if block.kind == "python"]
     shown = tmp_path / "test_shown.py"
     shown.write_text("\n".join(code), "utf-8")
-    finished = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "test_shown.py"],
+    options = ["-p", "no:cacheprovider", "-o", "asyncio_mode=auto"]
+    finished = subprocess.run(  # noqa: S603 -- as our own pages say
+        [sys.executable, "-m", "pytest", *options, "test_shown.py"],
         cwd=tmp_path,
         capture_output=True,
         text=True,
@@ -654,6 +660,39 @@ def test_a_part_that_is_not_there_is_refused_at_once():
     assert 'no part "lnit"; there are lint types test' in done.stderr
 
 
+# -- llms.txt ---------------------------------------------------------------------
+
+
+def llms_text():
+    """What the build of the docs writes to ``llms.txt``."""
+    path = ROOT / "docs" / "llms_txt.py"
+    spec = importlib.util.spec_from_file_location("llms_txt", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.llms_text(ROOT / "docs")
+
+
+LLMS_LINE = re.compile(r"^- \[(.+)\]\(_sources/(.+)\.txt\): (.+)$", re.MULTILINE)
+
+
+def test_llms_txt_has_one_line_for_each_page():
+    listed = [path for _, path, _ in LLMS_LINE.findall(llms_text())]
+    pages = {page.relative_to(ROOT / "docs").as_posix() for page in PAGES[1:]}
+
+    assert sorted(listed) == sorted(pages - {"index.md"})
+
+
+def test_llms_txt_describes_a_page_by_its_first_sentence():
+    described = {
+        path: (title, text) for title, path, text in LLMS_LINE.findall(llms_text())
+    }
+
+    title, text = described["reference/wire.md"]
+    assert title == "Invocations and results as JSON"
+    assert text.startswith("`cmdx.wire` writes invocations and results as JSON")
+    assert [path for path, (_, text) in described.items() if "](" in text] == []
+
+
 # -- the API reference ------------------------------------------------------------
 
 API = ROOT / "docs" / "reference" / "api"
@@ -712,9 +751,10 @@ def test_every_public_name_has_one_entry_in_the_api_reference():
     texts = [page.read_text("utf-8") for page in sorted(API.glob("*.md"))]
     entries = Counter(entry for text in texts for entry in entries_of(text))
 
-    missing = sorted(public_names() - entries.keys())
+    names = {"cmdx", *public_names()}
+    missing = sorted(names - entries.keys())
     assert missing == [], f"enter them in {API.relative_to(ROOT)}"
-    assert sorted(entries.keys() - public_names()) == []
+    assert sorted(entries.keys() - names) == []
     assert [name for name, count in entries.items() if count > 1] == []
 
 

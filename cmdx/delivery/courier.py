@@ -46,6 +46,7 @@ from cmdx.run.lifecycle import drive
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
     from typing import Self, Unpack
 
     from cmdx.delivery.endpoints import Endpoint
@@ -123,7 +124,9 @@ class Courier:
         self.recovery_rate = check_rate(recovery_rate)
         self.accept = tuple(accept)
         self._record = self._register()
-        self.gone_types = self._record.tracks.keys() - self.endpoints.keys()
+        self.gone_types: AbstractSet[str] = (
+            self._record.tracks.keys() - self.endpoints.keys()
+        )
         """Types of events that it had before it was made, and has no endpoint for."""
 
     @classmethod

@@ -36,7 +36,7 @@ class Delivery:
     """One event to one endpoint; made by ``Courier.send``."""
 
     def __init__(self, job: Job[int]) -> None:
-        self.job = job
+        self.job: Job[int] = job
         """The job of the queue that it is."""
 
     @property

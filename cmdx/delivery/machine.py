@@ -53,9 +53,13 @@ class CourierState(StrEnum):
     """What is known about the endpoints of a courier."""
 
     UP = "up"
+    """All endpoints work, and events are sent as they come."""
     FAILED = "failed"
+    """An endpoint fails: it is probed, and all events are stored."""
     IN_TRANSITION = "in_transition"
+    """All endpoints work again, and stored events are sent first."""
     RECOVERED = "recovered"
+    """What was stored during the transition is sent."""
 
 
 UP, FAILED = CourierState.UP, CourierState.FAILED

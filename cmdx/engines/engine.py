@@ -82,6 +82,7 @@ class EngineMessage:
     """What a worker of an engine has received."""
 
     id: str
+    """The id that the engine knows it by."""
     engine: str
     """``"celery"`` or ``"dramatiq"``."""
     inputs: Mapping[str, Any]
@@ -124,7 +125,7 @@ class Handle(ABC, Generic[V]):
     """An invocation that was sent to an engine; made by ``enqueue`` of the engine."""
 
     def __init__(self, id: str) -> None:  # noqa: A002 -- as users write it
-        self.id = id
+        self.id: str = id
         """The id that the engine knows it by."""
 
     def __repr__(self) -> str:

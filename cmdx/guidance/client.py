@@ -48,9 +48,9 @@ class FailedCall(Exception):  # noqa: N818 -- named like Fault, after what happe
 
     def __init__(self, response: Response, attempts: int) -> None:
         super().__init__(response, attempts)
-        self.response = response
+        self.response: Response = response
         """The last response."""
-        self.attempts = attempts
+        self.attempts: int = attempts
         """The number of attempts."""
 
     @property

@@ -53,15 +53,20 @@ class Strategy(StrEnum):
     """How the pauses between attempts change."""
 
     IMMEDIATE = "immediate"
+    """No pause."""
     FIXED = "fixed"
+    """The same pause each time."""
     EXPONENTIAL = "exponential"
+    """Twice the pause each time."""
 
 
 class Unit(StrEnum):
     """The unit in which a pause is written in a response."""
 
     SECOND = "second"
+    """Seconds."""
     MINUTE = "minute"
+    """Minutes."""
 
 
 def _as_strategy(strategy: str | None) -> Strategy | None:

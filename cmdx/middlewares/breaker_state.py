@@ -36,8 +36,11 @@ class Phase(StrEnum):
     """What a circuit does with calls."""
 
     CLOSED = "closed"
+    """They pass."""
     OPEN = "open"
+    """They are refused."""
     HALF_OPEN = "half_open"
+    """Probes pass, and all others are refused."""
 
 
 class Verdict(Enum):

@@ -61,9 +61,13 @@ class OperationPolicy:
     """What was declared about running at most once, inherited declarations included."""
 
     persist: bool = False
+    """Whether an operation outlives its process."""
     idempotent: bool = False
+    """Whether ``work`` may run again if nobody knows how far it came."""
     keep: float = 86_400.0
+    """The seconds that the outcome is kept."""
     seal: Seal = "all"
+    """Which outcomes are recorded for good."""
 
     @classmethod
     def of(cls, task: type[Task[Any]]) -> OperationPolicy:

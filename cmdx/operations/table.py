@@ -42,10 +42,15 @@ class OperationState(StrEnum):
     """Where an operation stands."""
 
     LIVE = "live"
+    """An owner runs it."""
     RELEASED = "released"
+    """It ended without an outcome, and may run again."""
     SEALED = "sealed"
+    """Its outcome is recorded."""
     INDETERMINATE = "indeterminate"
+    """Nobody can know whether its work was done."""
     EXPIRED = "expired"
+    """Its outcome was kept for long enough, and is gone."""
 
 
 class Answer(StrEnum):

@@ -52,8 +52,11 @@ class Progress(NamedTuple):
     """How far a job has come."""
 
     done: float
+    """How much is done."""
     of: float | None = None
+    """How much there is, or None."""
     note: str | None = None
+    """What is being done, or None."""
 
 
 class Job(Generic[V]):

@@ -103,21 +103,29 @@ class Schedule:
     """A task that is enqueued again and again; made by ``Queue.schedule``."""
 
     id: str
+    """Its id."""
     queue: str
+    """The name of the queue."""
     task: str
     """The name of the task."""
     inputs: dict[str, Any]
     """The inputs, as JSON."""
     every: float | None
+    """The seconds from the end of a run to the next, or None."""
     cron: str | None
+    """The expression of cron, or None."""
     zone: str
+    """The time zone of *cron*."""
     missed: str
+    """What is done if nobody was there in time: ``"once"`` or ``"skip"``."""
     retry_options: RetryOptions | None
+    """The retry options of its jobs."""
     due_at: float | None
     """When it fires next; None while a job of ``every`` has not ended."""
     job: str | None
     """The id of the job that was enqueued last."""
     created_at: float
+    """When it was made, in seconds since 1970."""
 
     @classmethod
     def of(cls, record: ScheduleRecord) -> Schedule:

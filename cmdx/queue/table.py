@@ -48,11 +48,17 @@ class JobState(StrEnum):
     """Where a job stands."""
 
     READY = "ready"
+    """It waits for its time, and for a worker."""
     HELD = "held"
+    """It waits for a job with the same key."""
     RUNNING = "running"
+    """A worker has claimed it."""
     DONE = "done"
+    """It has ended, and did not fail."""
     DEAD = "dead"
+    """It failed for good."""
     CANCELLED = "cancelled"
+    """It was cancelled."""
 
 
 ENDED_STATES = (JobState.DONE, JobState.DEAD, JobState.CANCELLED)

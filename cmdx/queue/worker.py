@@ -80,7 +80,7 @@ class Worker:
         self.grace = check_seconds("worker", "grace", grace)
         self.lease: float | None = None
         """Seconds after which others take its jobs, if it was not heard of; 30."""
-        self.rounds = 0
+        self.rounds: int = 0
         """How many rounds it has done."""
         self._buffer = Buffer(threads, coroutines, batch)
         self._changed = self._buffer.changed

@@ -46,17 +46,29 @@ class RetryRule:
     """When to try again, and how long to wait first."""
 
     name: str | None = None
+    """Its name; None for the unnamed rule."""
     exceptions: tuple[type[BaseException], ...] = ()
+    """The exceptions that are retried."""
     limit: int = 3
+    """The number of retries."""
     delay: float = 0.5
+    """The base delay, in seconds."""
     max_delay: float | None = None
+    """The longest pause, in seconds."""
     jitter: Jitter | None = None
+    """What computes the pause."""
     if_: Gate | None = None
+    """The gate that must be true for a retry."""
     unless: Gate | None = None
+    """The gate that must be false for a retry."""
     deadline: float | None = None
+    """The seconds for all attempts together."""
     budget: RetryBudget | None = None
+    """What limits the retries of many tasks together."""
     guided: bool = False
+    """Whether the guidance of errors is followed."""
     nested: Literal["once"] | None = None
+    """``"once"`` if it does not retry while an outer task retries."""
     # Only the rule that a queue adds has these.
     max_attempts: int | None = None
     """The most calls of ``work``, by whatever rule."""

@@ -48,7 +48,7 @@ class InstantClock(clock.Clock):
     def __init__(self, randoms: Randoms = 0.5) -> None:
         self.pauses: list[float] = []
         """The seconds of each pause, in order."""
-        self.slept = 0.0
+        self.slept: float = 0.0
         """The seconds that have passed, in pauses and by ``advance``."""
         self.randoms = randoms
         self._lock = Lock()

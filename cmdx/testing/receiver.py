@@ -68,9 +68,11 @@ class Received:
     """One request, as a receiver got it."""
 
     path: str
+    """The path, with its query."""
     headers: Mapping[str, str]
     """By their names in lower case."""
     body: bytes
+    """The body."""
     status: int | None
     """What was answered; None if the connection was reset."""
     at: float
@@ -94,7 +96,7 @@ class Receiver:
     """
 
     def __init__(self) -> None:
-        self.url = ""
+        self.url: str = ""
         """Where it listens, such as ``http://127.0.0.1:4711``."""
         self._scripts: dict[str, deque[Answer]] = {}
         self._received: list[Received] = []

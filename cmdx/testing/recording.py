@@ -57,8 +57,11 @@ class Sent(NamedTuple):
     """A signal that was sent."""
 
     name: str
+    """The name of the signal."""
     task: type[Task[Any]]
+    """The class of the task."""
     invocation: Task[Any]
+    """The task itself."""
     payload: dict[str, Any]
     """The other arguments of the signal."""
 
