@@ -250,5 +250,6 @@ class Calling(Task[int]):
 
 
 def the_package() -> None:
+    assert_type(cmdx.current_task(), Task[Any] | None)
     assert_type(cmdx.__version__, str)
     _ = cmdx.Taks  # type: ignore[attr-defined]
