@@ -110,6 +110,14 @@ def right(given: Mapping[str, Any], shared: Context) -> None:
     assert_type(Ship.inputs_schema(), dict[str, Any])
     assert_type(Ship.outputs_schema(), dict[str, Any])
     assert_type(Ship.json_schema(), dict[str, Any])
+    mine = Errors()
+    mine.merge(result.errors, prefix="ship")
+    mine.merge(result.errors.to_dict())
+    mine.merge(given)
+    assert_type(mine.delete("number"), list[str])
+    assert_type(mine.keys(), list[str])
+    mine.merge(result)  # type: ignore[arg-type]
+    mine.merge({"number": 3})  # type: ignore[dict-item]
     coercions.register(Address, Address)
     messages.update(required="fehlt", int="muss eine ganze Zahl sein")
 
