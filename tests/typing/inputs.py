@@ -110,6 +110,10 @@ def right(given: Mapping[str, Any], shared: Context) -> None:
     assert_type(Ship.inputs_schema(), dict[str, Any])
     assert_type(Ship.outputs_schema(), dict[str, Any])
     assert_type(Ship.json_schema(), dict[str, Any])
+    assert_type(Ship.check(number=1, weight=Decimal(2), movie=MOVIE, needed=3), Errors)
+    assert_type(Ship.check(given), Errors)
+    assert_type(Ship.check(shared, number=1), Errors)
+    assert_type(Ship.check(result), Errors)
     mine = Errors()
     mine.merge(result.errors, prefix="ship")
     mine.merge(result.errors.to_dict())
@@ -139,6 +143,8 @@ def misspelt() -> None:
     Ship.execute(nubmer=1)  # type: ignore[call-overload]
     Ship.execute_or_raise(nubmer=1)  # type: ignore[call-overload]
     Ship.execute(1)  # type: ignore[call-overload]
+    Ship.check(nubmer=1)  # type: ignore[call-overload]
+    Ship.check(1)  # type: ignore[call-overload]
 
 
 async def wrong_later() -> None:
