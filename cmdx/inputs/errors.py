@@ -74,8 +74,9 @@ class Invalid(Exception):  # noqa: N818 -- it says what a value is
     """
     A value was refused.
 
-    ``path`` leads to the part of the value that is wrong; ``others`` are more problems
-    with the same value.
+    ``path`` leads to the part of the value that is wrong; ``rule`` is the rule that
+    refused it, "coerce" if it could not be converted; ``others`` are more problems with
+    the same value.
 
     Args:
         code: Identifies the problem, and selects the message in the catalogue.
@@ -88,15 +89,20 @@ class Invalid(Exception):  # noqa: N818 -- it says what a value is
         self.code = code
         self.values = values
         self.path = ""
+        self.rule = "coerce"
         self.others: list[Invalid] = []
         self._message = message
+        self._text: str | None = None
 
     @property
     def message(self) -> str:
         """The sentence for people."""
         if self._message is not None:
             return self._message
-        text = messages.get(self.code, _BUILT_IN.get(self.code, _BUILT_IN["invalid"]))
+        text = self._text
+        if text is None:
+            built_in = _BUILT_IN.get(self.code, _BUILT_IN["invalid"])
+            text = messages.get(self.code, built_in)
         try:
             return text.format(**self.values)
         except (LookupError, TypeError, ValueError, AttributeError):
@@ -105,6 +111,24 @@ class Invalid(Exception):  # noqa: N818 -- it says what a value is
     def below(self, step: str) -> Invalid:
         """Return the same problems, with *step* before all paths."""
         problems = [problem._with_step(step) for problem in self.all()]
+        return Invalid.together(problems)
+
+    def by_rule(self, rule: str) -> Invalid:
+        """Return the same problems, found by *rule*."""
+        problems = [problem._copy(rule=rule, others=[]) for problem in self.all()]
+        return Invalid.together(problems)
+
+    def reworded(self, texts: Mapping[str, str], values: Mapping[str, Any]) -> Invalid:
+        """
+        Return the same problems, in the words that *texts* has for their rules.
+
+        Problems of a part of the value keep their messages.
+
+        Args:
+            texts: The messages by rule.
+            values: The values of more placeholders.
+        """
+        problems = [problem._in_words(texts, values) for problem in self.all()]
         return Invalid.together(problems)
 
     def all(self) -> list[Invalid]:
@@ -120,11 +144,30 @@ class Invalid(Exception):  # noqa: N818 -- it says what a value is
     def _with_step(self, step: str) -> Invalid:
         return self._copy(path=path_below(step, self.path), others=[])
 
+    def _in_words(self, texts: Mapping[str, str], values: Mapping[str, Any]) -> Invalid:
+        if self.path or self.rule not in texts:
+            return self._copy(others=[])
+        return self._copy(
+            others=[],
+            values={**values, **self.values},
+            _message=None,
+            _text=texts[self.rule],
+        )
+
     def _copy(self, **changes: Any) -> Invalid:
         # A new one each time: whoever raised it may raise the same object again.
         copied = type(self).__new__(type(self), *self.args)
         vars(copied).update(vars(self), **changes)
         return copied
+
+
+def broken(
+    rule: str, code: str | None = None, message: str | None = None, /, **values: Any
+) -> Invalid:
+    """Return the problem of a value that breaks *rule*, which is also the code."""
+    invalid = Invalid(code or rule, message, **values)
+    invalid.rule = rule
+    return invalid
 
 
 def path_below(step: str, path: str) -> str:

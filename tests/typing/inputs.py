@@ -60,6 +60,8 @@ class Ship(Task[Decimal]):
         default="x", coerce="parse", transform="tidy", validate=["check", len]
     )
     day: date | None = optional(default=None, format="%d.%m.%Y")
+    height: int = optional(default=1, ge=1, message="must be at least {ge}")
+    width: int = optional(default=1, ge=1, message={"ge": "is small", "coerce": "no"})
     tags: list[str] = optional(factory=list, max_length=3)
     mapping: dict[str, int] = optional(factory=dict[str, int])
     needed: int = required(if_=lambda task: task.given("number"), unless="is_light")
@@ -137,6 +139,12 @@ def wrong(moment: datetime) -> None:
     result = Ship.execute(number=1, weight=two, movie=MOVIE, needed=3)
     other: Result[int] = result  # type: ignore[assignment]
     assert_type(other, Result[int])
+
+
+class Mistold(Task[None]):
+    other_rule: int = required(ge=1, message={"min": "x"})  # type: ignore[call-overload]
+    other_text: int = required(ge=1, message={"ge": 3})  # type: ignore[call-overload]
+    no_text: int = required(ge=1, message=3)  # type: ignore[call-overload]
 
 
 def misspelt() -> None:
