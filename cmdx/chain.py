@@ -203,6 +203,10 @@ class Chain(Sequence["Result[Any]"]):
         chain.__dict__.update(deepcopy(self._state(), memo))
         return chain
 
+    def __str__(self) -> str:
+        """Show the tree, or the id of a chain that has no result yet."""
+        return self.tree() or repr(self)
+
     def __repr__(self) -> str:
         """Show the id and how many results there are."""
         return f"<Chain {self.id} of {len(self)}>"

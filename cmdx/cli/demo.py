@@ -6,12 +6,9 @@ The carrier answers the third call, no voucher is given, and the card is decline
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from textwrap import indent
 
 from cmdx import Task, clock, retry_on
-
-if TYPE_CHECKING:
-    from cmdx import Attempt
 
 
 @retry_on(ConnectionError, limit=3, delay=0.05, jitter="exponential")
@@ -82,8 +79,7 @@ def show() -> None:
     quote = QuoteShipping.execute()
     _headline("A flaky task is tried again")
     print(quote.chain.tree())
-    for number, attempt in enumerate(quote.attempts):
-        print(_attempt_text(number, attempt))
+    print(indent(str(quote.attempts), "   "))
 
     skipped = ApplyVoucher.execute()
     _headline("A task may have nothing to do")
@@ -101,11 +97,3 @@ def show() -> None:
 
 def _headline(text: str) -> None:
     print(f"\n{text}\n")
-
-
-def _attempt_text(number: int, attempt: Attempt) -> str:
-    at = f"   attempt {number} at {attempt.start * 1000:6.1f} ms"
-    if attempt.error is None:
-        return f"{at}: done"
-    waits = 0.0 if attempt.pause is None else attempt.pause * 1000
-    return f"{at}: {attempt.error}; waits {waits:.0f} ms"

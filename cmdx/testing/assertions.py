@@ -19,7 +19,7 @@ from cmdx.result import Result
 from cmdx.values import whole_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Unpack
 
 V = TypeVar("V")
@@ -207,7 +207,7 @@ def _failure_message(
         elif attribute not in SHOWN_WITH_ATTEMPTS and not _is_empty(read(result)):
             text = _value_text(attribute, read(result))
             lines += _labelled_lines(" ", attribute, text)
-    lines += _labelled_lines(" ", "attempts", "\n".join(_attempt_lines(result)))
+    lines += _labelled_lines(" ", "attempts", _attempt_text(result))
     lines += _labelled_lines(" ", "chain", result.chain.tree())
     return "\n".join(lines)
 
@@ -271,15 +271,13 @@ def _pretty(value: Any) -> str:
         return whole_text(value)
 
 
-def _attempt_lines(result: Result[Any]) -> Iterator[str]:
+def _attempt_text(result: Result[Any]) -> str:
     if result.stopped is None:
-        yield "none"
-        return
-    yield f"{result.retries + 1}, stopped: {result.stopped.value}"
-    for number, attempt in enumerate(result.attempts[:MOST_ATTEMPT_LINES]):
-        ended = error_line(attempt.error) or "returned"
-        pause = "" if attempt.pause is None else f", then {attempt.pause:g} s pause"
-        rule = "" if attempt.rule is None else f" by {attempt.rule!r}"
-        yield f"{number}: {attempt.duration * 1000:.1f} ms, {ended}{pause}{rule}"
-    if len(result.attempts) > MOST_ATTEMPT_LINES:
-        yield f"… and {len(result.attempts) - MOST_ATTEMPT_LINES} more"
+        return "none"
+    if not result.attempts:
+        return f"1, stopped: {result.stopped.value}"
+    lines = str(result.attempts).splitlines()
+    left_out = len(lines) - MOST_ATTEMPT_LINES
+    if left_out > 0:
+        lines[MOST_ATTEMPT_LINES - 1 : -1] = [f"… {left_out} more"]
+    return "\n".join(lines)
