@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from cmdx import clock, telemetry
-from cmdx.chain import Chain, detached
+from cmdx.chain import Chain, current_task, detached
 from cmdx.context import Context
 from cmdx.declare.hooks import (
     after_execution,
@@ -107,6 +107,7 @@ __all__ = [
     "classifier",
     "clock",
     "coercions",
+    "current_task",
     "deadline",
     "detached",
     "enable_logging",

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from copy import deepcopy
-from typing import TYPE_CHECKING, Any, SupportsIndex, TypeGuard, overload
+from typing import TYPE_CHECKING, Any, SupportsIndex, TypeGuard, cast, overload
 from weakref import ref
 
 from cmdx import clock, report
@@ -27,11 +27,32 @@ if TYPE_CHECKING:
     from cmdx.result import Result
     from cmdx.run.invocation import Invocation
     from cmdx.run.record import Record, Run
+    from cmdx.task import Task
 
 running: ContextVar[Invocation | None] = ContextVar("cmdx.running", default=None)
 running_task, set_running_task = running.get, running.set
 creation_lock = new_lock()
 """Guards what is created lazily: chains and pools."""
+
+
+def current_task() -> Task[Any] | None:
+    """
+    Return the task that runs in this thread or coroutine; None outside of one.
+
+    Of nested tasks it is the innermost. Its ``tid``, ``context`` and ``metadata`` can
+    be used by code that is not given the task, such as a function that tags queries::
+
+        task = cmdx.current_task()
+        tag = "" if task is None else f"/* {type(task).__name__} {task.tid} */"
+
+    It is carried by a context variable, as the chain is: a bare thread has no current
+    task, and neither has a block of ``cmdx.detached()``.
+    """
+    task = running.get()
+    # A coroutine or thread that the task has started may outlive its run.
+    if task is None or task._cmdx_.phase != "running":
+        return None
+    return cast("Task[Any]", task)
 
 
 @contextmanager
@@ -181,6 +202,10 @@ class Chain(Sequence["Result[Any]"]):
             deepcopy(failure, memo)
         chain.__dict__.update(deepcopy(self._state(), memo))
         return chain
+
+    def __str__(self) -> str:
+        """Show the tree, or the id of a chain that has no result yet."""
+        return self.tree() or repr(self)
 
     def __repr__(self) -> str:
         """Show the id and how many results there are."""

@@ -15,11 +15,11 @@ from cmdx.exceptions import DefinitionError
 from cmdx.locks import lock_for_fork
 from cmdx.outcome import Status
 from cmdx.report import (
+    duration_text,
     encoding_of,
     error_line,
     escape_controls,
-    mark_of,
-    milliseconds,
+    marks,
     printable,
     retries_text,
 )
@@ -147,7 +147,8 @@ class ConsoleLine:
     def line_of_run(self, event: MutableMapping[str, Any]) -> str:
         """Render the line that is written at the end of a run."""
         status = Status(event["status"])
-        words = [str(event["task"]), milliseconds(event["duration"])]
+        shapes = marks(self.stream)
+        words = [str(event["task"]), duration_text(event["duration"], shapes)]
         if event["retries"]:
             words.append(retries_text(event["retries"]))
         words += filter(None, (event["reason"], *troubles_in(event)))
@@ -157,7 +158,7 @@ class ConsoleLine:
             if name not in FIELDS and name not in HIDDEN
         }
         words += pairs_of({**event["metadata"], **others})
-        mark = self.paint(mark_of(status, self.stream), COLORS[status])
+        mark = self.paint(shapes.of(status), COLORS[status])
         return f"{mark} {printable(' '.join(words))} {self.short_id(event)}"
 
     def line_of_message(self, event: MutableMapping[str, Any]) -> str:

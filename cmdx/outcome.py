@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from cmdx.result import Result
     from cmdx.run.invocation import Invocation
@@ -106,6 +106,26 @@ class Attempt(NamedTuple):
     """Seconds to wait before the next attempt, or None for the last one."""
     rule: str | None
     """The name of the retry rule that decided to try again."""
+
+
+class Attempts(tuple[Attempt, ...]):  # noqa: SLOT001 -- a tuple has no room for slots
+    """The calls of ``work`` of a run; printed as a timeline."""
+
+    stopped: Stop | None = None
+    """Why ``work`` was not called again."""
+
+    @classmethod
+    def of(cls, attempts: Iterable[Attempt], stopped: Stop | None) -> Attempts:
+        """Return the *attempts* of a run that ended for the reason *stopped*."""
+        made = cls(attempts)
+        made.stopped = stopped
+        return made
+
+    def __str__(self) -> str:
+        """Show one attempt on each line: when, how long, its error, what came next."""
+        from cmdx.report import timeline_of
+
+        return "\n".join(timeline_of(self)) or "(none)"
 
 
 AttemptFields: TypeAlias = tuple[float, float, Any, float | None, str | None]

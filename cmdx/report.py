@@ -1,5 +1,5 @@
 """
-Results as text and as data: one line, a tree, a dict, JSON.
+Results as text and as data: one line, a tree, a timeline, a dict, JSON.
 
 Text is made for people. Control characters are shown escaped, so that a reason cannot
 forge a line, and marks are plain ASCII where the terminal has no others.
@@ -11,19 +11,20 @@ import sys
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO, TypeVar
 
 from cmdx.exceptions import RecordedError
+from cmdx.outcome import Stop
 from cmdx.values import json_text, value_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from cmdx.outcome import Outcome, Status
+    from cmdx.outcome import Attempts, Outcome, Status
     from cmdx.result import Result
 
 N = TypeVar("N")
 
 
 class Marks(NamedTuple):
-    """The characters that stand for statuses and branches."""
+    """The characters that stand for statuses, branches and the smallest unit."""
 
     success: str
     skipped: str
@@ -31,14 +32,20 @@ class Marks(NamedTuple):
     branch: str
     last_branch: str
     stem: str
+    microseconds: str
 
     def of(self, status: Status) -> str:
         """Return the character for *status*."""
         return str(getattr(self, status.value))
 
 
-UNICODE_MARKS = Marks("✓", "○", "✗", "├─ ", "└─ ", "│  ")
-ASCII_MARKS = Marks("+", "o", "x", "|- ", "`- ", "|  ")
+UNICODE_MARKS = Marks("✓", "○", "✗", "├─ ", "└─ ", "│  ", "µs")
+ASCII_MARKS = Marks("+", "o", "x", "|- ", "`- ", "|  ", "us")
+
+TWO_DECIMALS_BELOW = 9.95
+ONE_DECIMAL_BELOW = 99.5
+MINUTE = 60.0
+HOUR = 3600.0
 
 
 def marks(stream: TextIO | None = None) -> Marks:
@@ -71,8 +78,9 @@ def mark_of(status: Status, stream: TextIO | None = None) -> str:
 
 def result_line(result: Result[Any]) -> str:
     """Return the outcome on one line."""
-    name, duration = shown_name(result), milliseconds(result.duration)
-    head = f"{mark_of(result.status)} {name} {duration}"
+    shapes = marks()
+    duration = duration_text(result.duration, shapes)
+    head = f"{shapes.of(result.status)} {shown_name(result)} {duration}"
     summary = summary_of(result)
     return f"{head}: {summary}" if summary else head
 
@@ -107,13 +115,17 @@ def tree_of(results: Iterable[Result[Any]]) -> str:
     """Return *results* as a tree, children under their parents, in order of start."""
     shapes = marks()
     rows = [
-        (f"{branch}{shapes.of(result.status)} {shown_name(result)}", result)
+        (
+            f"{branch}{shapes.of(result.status)} {shown_name(result)}",
+            duration_text(result.duration, shapes),
+            summary_of(result),
+        )
         for branch, result in branches_of(tree_order(results), shapes)
     ]
-    width = max((len(name) for name, _ in rows), default=0)
+    width = longest(name for name, _, _ in rows)
+    room = longest(time for _, time, _ in rows)
     lines = (
-        f"{name:<{width}}  {milliseconds(result.duration):>9}  {summary_of(result)}"
-        for name, result in rows
+        f"{name:<{width}}  {time:>{room}}  {summary}" for name, time, summary in rows
     )
     return "\n".join(line.rstrip() for line in lines)
 
@@ -129,6 +141,11 @@ def branches_of(
         yield f"{''.join(stems)}{branch}", node
         if depth:
             stems.append("   " if is_last else shapes.stem)
+
+
+def longest(texts: Iterable[str]) -> int:
+    """Return the length of the longest of *texts*."""
+    return max(map(len, texts), default=0)
 
 
 def tree_order(
@@ -176,9 +193,60 @@ def retries_text(count: int) -> str:
     return f"{count} {'retry' if count == 1 else 'retries'}"
 
 
-def milliseconds(seconds: float) -> str:
-    """Return *seconds* as people read them."""
-    return f"{seconds * 1000:.1f} ms"
+def duration_text(seconds: float, shapes: Marks = UNICODE_MARKS) -> str:
+    """Return *seconds* in a fitting unit."""
+    if seconds >= HOUR:
+        return f"{seconds // HOUR:.0f} h {seconds % HOUR // MINUTE:02.0f} min"
+    if seconds >= MINUTE - 0.05:
+        whole = round(seconds)
+        return f"{whole // 60} min {whole % 60:02d} s"
+    if seconds >= 0.9995:  # noqa: PLR2004 -- from here on it would be 1000 ms
+        return f"{seconds:.{max(decimals_of(seconds), 1)}f} s"
+    if seconds >= 0.0009995:  # noqa: PLR2004 -- and here 1000 µs
+        return f"{seconds * 1e3:.{decimals_of(seconds * 1e3)}f} ms"
+    return f"{seconds * 1e6:.0f} {shapes.microseconds}"
+
+
+def decimals_of(number: float) -> int:
+    """Return how many decimals *number* needs for three digits."""
+    return (number < TWO_DECIMALS_BELOW) + (number < ONE_DECIMAL_BELOW)
+
+
+def timeline_of(attempts: Attempts) -> list[str]:
+    """Return a line for each attempt: when, how long, its error, and what came next."""
+    shapes = marks()
+    starts = [duration_text(attempt.start, shapes) for attempt in attempts]
+    times = [duration_text(attempt.duration, shapes) for attempt in attempts]
+    digits, room, space = len(str(len(attempts) - 1)), longest(starts), longest(times)
+    return [
+        f"{number:>{digits}}  at {starts[number]:>{room}}  for {times[number]:>{space}}"
+        f"  {ending_of(attempts, number, shapes)}"
+        for number in range(len(attempts))
+    ]
+
+
+ENDINGS: dict[Stop | None, str] = {Stop.SUCCESS: "returned", Stop.HALTED: "halted"}
+"""How the last attempt ended, if it raised nothing."""
+
+
+def ending_of(attempts: Attempts, number: int, shapes: Marks) -> str:
+    """Say how an attempt ended, and what came next."""
+    attempt, is_last = attempts[number], number == len(attempts) - 1
+    stopped = attempts.stopped if is_last else None
+    if attempt.error is None and stopped in ENDINGS:
+        return ENDINGS[stopped]
+    words = [error_line(attempt.error) or "no error"]
+    if attempt.pause is not None:
+        by_rule = "" if attempt.rule is None else f" by {attempt.rule!r}"
+        words.append(f"{next_text(attempt.pause, shapes)}{by_rule}")
+    if stopped is not None:
+        words.append(f"stopped: {stopped.value}")
+    return printable(", ".join(words))
+
+
+def next_text(pause: float, shapes: Marks) -> str:
+    """Say when the next attempt follows."""
+    return f"then {duration_text(pause, shapes)} pause" if pause else "then at once"
 
 
 def error_line(error: BaseException | None) -> str | None:

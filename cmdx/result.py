@@ -25,7 +25,7 @@ from cmdx import report
 from cmdx.chain import Chain, chain_of, creation_lock
 from cmdx.exceptions import Fault, NoValueError
 from cmdx.inputs.errors import FrozenErrors
-from cmdx.outcome import FAILED, SUCCEEDED, Attempt, State, Status
+from cmdx.outcome import FAILED, SUCCEEDED, Attempt, Attempts, State, Status
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -306,8 +306,12 @@ class Result(Generic[V_co]):
 
     @property
     def attempts(self) -> tuple[Attempt, ...]:
-        """One entry per call of ``work``; empty if the first one returned or halted."""
-        return tuple(
+        """
+        One entry per call of ``work``; empty if the first one returned or halted.
+
+        ``print(result.attempts)`` shows them as a timeline.
+        """
+        attempts = (
             Attempt(
                 start,
                 duration,
@@ -319,6 +323,7 @@ class Result(Generic[V_co]):
             )
             for start, duration, error, pause, rule in self._record.attempts
         )
+        return Attempts.of(attempts, self._record.stopped)
 
     @property
     def stopped(self) -> Stop | None:

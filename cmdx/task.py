@@ -35,6 +35,7 @@ from cmdx.exceptions import DefinitionError
 from cmdx.inputs.collect import Fields, collect_fields
 from cmdx.inputs.fields import optional, private, required
 from cmdx.inputs.outputs import output
+from cmdx.inputs.resolve import resolve
 from cmdx.retry.strategies import retriers as global_retriers
 from cmdx.run.continuation import check_earlier, resume
 from cmdx.run.invocation import Invocation
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
 
     from cmdx.declare.keywords import Keywords
     from cmdx.inputs.collect import Input
+    from cmdx.inputs.errors import Errors
     from cmdx.result import Result
     from cmdx.retry.policy import RetryPolicy
     from cmdx.retry.strategies import Retrier
@@ -168,16 +170,17 @@ def refuse_instance(name: str, *_: Any, **__: Any) -> NoReturn:
     """Raise: *name* was called on an invocation."""
     message = (
         f"{name}() is a class method and creates the instance itself. "
-        f"This instance already has its inputs: call {INSTEAD[name]} on it."
+        f"This instance already has its inputs: {INSTEAD[name]}."
     )
     raise TypeError(message)
 
 
 INSTEAD = {
-    "execute": ".run()",
-    "execute_or_raise": ".run().or_raise()",
-    "aexecute": "await .arun()",
-    "aexecute_or_raise": "(await .arun()).or_raise()",
+    "execute": "call .run() on it",
+    "execute_or_raise": "call .run().or_raise() on it",
+    "aexecute": "call await .arun() on it",
+    "aexecute_or_raise": "call (await .arun()).or_raise() on it",
+    "check": "pass them to check() of the class",
 }
 
 
@@ -337,6 +340,30 @@ class Task(Invocation, Generic[V_co]):
         run.start(task, awaits=True, strict=True)
         return (await lifecycle(task, run)).or_raise()
 
+    @overload
+    @class_only  # pyright: ignore[reportArgumentType]
+    def check(
+        cls: Callable[P, Task[Any]], *args: P.args, **kwargs: P.kwargs
+    ) -> Errors: ...
+    @overload
+    @class_only
+    def check(cls: type[Task[Any]], source: Source, /, **inputs: Any) -> Errors: ...
+    @class_only  # type: ignore[misc]  # the keywords are those of P
+    def check(cls, source: Any = None, /, **inputs: Any) -> Any:  # pyright: ignore[reportInconsistentOverload]
+        """
+        Return the problems of inputs without running the task; none if all is well.
+
+        Inputs are resolved and validated as in a run, sources and factories included.
+        No callback and no middleware is called, no signal is sent, and a context that
+        is passed as *source* is not changed. The arguments are those of ``execute``.
+        """
+        plan = cls._cmdx_.plan
+        # A copy, because keywords would be written into the context of the source.
+        values = None if source is None else Run(plan, source, {}).context.to_dict()
+        task = new(cls)
+        task._cmdx_ = Run(plan, values, inputs)
+        return errors_of_inputs(task)
+
     def run(
         self,
         *,
@@ -404,6 +431,16 @@ def reserved_names(cls: type[Task[Any]]) -> frozenset[str]:
     """Return the names that fields cannot have: those of the base classes of cmdx."""
     ours = (base for base in cls.__mro__[1:] if base.__module__.startswith("cmdx."))
     return frozenset(("work", "rollback")).union(*map(vars, ours))
+
+
+def errors_of_inputs(task: Task[Any]) -> Errors:
+    """Resolve the inputs of a task that will not run, and return what is wrong."""
+    run: Run = task._cmdx_
+    run.is_announced = False
+    if run.plan.refusal is not None:
+        run.plan.refusal(task)
+    resolve(task, run.plan.inputs)
+    return run.errors
 
 
 def begin_leg(

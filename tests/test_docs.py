@@ -6,7 +6,7 @@ Every python block of the README and the docs runs, and shows what it really pri
   it printed when it has no value.
 - What a ``python`` block prints is compared with the ``text`` block right after it.
 - A ``pycon`` block is a doctest; in a ``console`` block ``$ python -m cmdx`` is run.
-- ``…`` in an expectation stands for anything, and times in ms may differ a little.
+- ``…`` in an expectation stands for anything, and durations may differ a little.
 - In a command, a page is the module ``app``.
 - Where ``<!-- needs PostgreSQL -->`` stands alone on a line, the rest of the page needs
   a server, as ``DATABASE_URL``; without one it is skipped with a reason. ``<!-- needs
@@ -93,7 +93,9 @@ NEEDS = re.compile(r"^<!-- needs (.+) -->$", re.MULTILINE)
 NOTE = re.compile(r"^<!-- (.+) -->\n+\Z", re.MULTILINE)
 FENCE = re.compile(r"^```([^\s`]*)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 ARROW = "# -> "
-LOOSE = re.compile(r"(…|\d+\.\d ms)")
+DURATION = r" *\d+(?:\.\d+)? (?:µs|ms)(?!\w)"
+LOOSE = re.compile(f"(…|{DURATION})")
+MILLISECONDS = {"µs": 0.001, "ms": 1.0}
 CLOSE_ENOUGH = 5.0
 
 every_page = pytest.mark.parametrize(
@@ -150,18 +152,23 @@ def blocks_of(text: str) -> list[Block]:
 def same(shown: str, real: str) -> bool:
     pieces = LOOSE.split(shown.rstrip())
     pattern = "".join(
-        r".*?" if piece == "…" else r"(\d+\.\d) ms" if loose else re.escape(piece)
+        r".*?" if piece == "…" else f"({DURATION})" if loose else re.escape(piece)
         for number, piece in enumerate(pieces)
         for loose in [number % 2 == 1]
     )
     match = re.fullmatch(pattern, real.rstrip(), re.DOTALL)
     if match is None:
         return False
-    times = [float(piece[:-3]) for piece in pieces[1::2] if piece != "…"]
+    times = [piece for piece in pieces[1::2] if piece != "…"]
     return all(
-        abs(time - float(found)) <= CLOSE_ENOUGH
+        abs(milliseconds(time) - milliseconds(found)) <= CLOSE_ENOUGH
         for time, found in zip(times, match.groups(), strict=True)
     )
+
+
+def milliseconds(duration: str) -> float:
+    number, unit = duration.split()
+    return float(number) * MILLISECONDS[unit]
 
 
 def check_same(page: Path, line: int, shown: str, real: str) -> None:
@@ -443,6 +450,8 @@ def test_the_tests_shown_on_a_page_pass(name, tmp_path):
     [
         ("2", "3"),
         ("✓ Greet 0.2 ms", "✓ Greet 9.0 ms"),
+        ("✓ Greet 200 µs", "✓ Greet 9.00 ms"),
+        ("✓ Greet 200 µs", "✓ Greet 0 µss"),
         ("✓ Greet 0.2 ms", "✓ Greet"),
         ("a … c", "a b d"),
         ("one", "one\ntwo"),
@@ -458,6 +467,9 @@ def test_a_page_that_shows_something_else_is_noticed(shown, real):
     [
         ("2", "2"),
         ("✓ Greet 0.2 ms: done", "✓ Greet 0.0 ms: done"),
+        ("✓ Greet 85 µs: done", "✓ Greet 0 µs: done"),
+        ("✓ Greet  1.20 ms  done", "✓ Greet  0 µs  done"),
+        ("✓ Greet  150.9 ms  done", "✓ Greet   150 ms  done"),
         ("a … c", "a b\nb c"),
         ("text\n", "text"),
     ],

@@ -6,13 +6,14 @@ The carrier answers the third call, no voucher is given, and the card is decline
 
 from __future__ import annotations
 
+from textwrap import indent
 from typing import TYPE_CHECKING
 
 from cmdx import Task, Workflow, clock, parallel, retry_on
 from cmdx.cli.trees import tree_text
 
 if TYPE_CHECKING:
-    from cmdx import Attempt, Chain
+    from cmdx import Chain
 
 
 @retry_on(ConnectionError, limit=3, delay=0.05, jitter="exponential")
@@ -92,8 +93,7 @@ def show() -> Chain:
     quote = QuoteShipping.execute()
     _headline("A flaky task is tried again")
     print(tree_text(quote.chain))
-    for number, attempt in enumerate(quote.attempts):
-        print(_attempt_text(number, attempt))
+    print(indent(str(quote.attempts), "   "))
 
     skipped = ApplyVoucher.execute()
     _headline("A task may have nothing to do")
@@ -112,11 +112,3 @@ def show() -> Chain:
 
 def _headline(text: str) -> None:
     print(f"\n{text}\n")
-
-
-def _attempt_text(number: int, attempt: Attempt) -> str:
-    at = f"   attempt {number} at {attempt.start * 1000:6.1f} ms"
-    if attempt.error is None:
-        return f"{at}: done"
-    waits = 0.0 if attempt.pause is None else attempt.pause * 1000
-    return f"{at}: {attempt.error}; waits {waits:.0f} ms"

@@ -19,9 +19,9 @@ from cmdx import clock
 from cmdx.report import (
     UNICODE_MARKS,
     branches_of,
+    duration_text,
     error_line,
     marks,
-    milliseconds,
     printable,
     retries_text,
     rows_of,
@@ -171,7 +171,7 @@ def name_of(row: Row) -> str:
 def time_of(row: Row) -> str:
     """Return how long a task took, or has been running."""
     seconds = row.run.duration
-    return f"{seconds:.1f} s" if row.result is None else milliseconds(seconds)
+    return f"{seconds:.1f} s" if row.result is None else duration_text(seconds)
 
 
 def row_words(row: Row) -> str:

@@ -20,7 +20,7 @@ MARK_COLORS = {
 }
 LINE = re.compile(
     r"(?P<branch>[│├└─|` -]*)(?P<mark>[✓○✗+ox])(?P<name> .*? +)"
-    r"(?P<time>[\d.]+ ms)(?P<words>.*)"
+    r"(?P<time>[\d.]+ (µs|us|ms|s|min \d\d s|h \d\d min)\b)(?P<words>.*)"
 )
 """A line of a tree."""
 

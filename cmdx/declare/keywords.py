@@ -227,7 +227,7 @@ def compile_deprecation(cls: type[Task[Any]], settings: Settings) -> Announce | 
         if gate is not None and not gate(task):
             return
         task._cmdx_.deprecated = True
-        if task_deprecated.receivers:
+        if task_deprecated.receivers and task._cmdx_.is_announced:
             send(task_deprecated, task)
         tell(task)
 

@@ -9,10 +9,11 @@ one catalogue, ``messages``, which can be changed, for example to another langua
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
 messages: dict[str, str] = {
     "required": "is required",
@@ -73,8 +74,9 @@ class Invalid(Exception):  # noqa: N818 -- it says what a value is
     """
     A value was refused.
 
-    ``path`` leads to the part of the value that is wrong; ``others`` are more problems
-    with the same value.
+    ``path`` leads to the part of the value that is wrong; ``rule`` is the rule that
+    refused it, "coerce" if it could not be converted; ``others`` are more problems with
+    the same value.
 
     Args:
         code: Identifies the problem, and selects the message in the catalogue.
@@ -87,15 +89,20 @@ class Invalid(Exception):  # noqa: N818 -- it says what a value is
         self.code = code
         self.values = values
         self.path = ""
+        self.rule = "coerce"
         self.others: list[Invalid] = []
         self._message = message
+        self._text: str | None = None
 
     @property
     def message(self) -> str:
         """The sentence for people."""
         if self._message is not None:
             return self._message
-        text = messages.get(self.code, _BUILT_IN.get(self.code, _BUILT_IN["invalid"]))
+        text = self._text
+        if text is None:
+            built_in = _BUILT_IN.get(self.code, _BUILT_IN["invalid"])
+            text = messages.get(self.code, built_in)
         try:
             return text.format(**self.values)
         except (LookupError, TypeError, ValueError, AttributeError):
@@ -104,6 +111,24 @@ class Invalid(Exception):  # noqa: N818 -- it says what a value is
     def below(self, step: str) -> Invalid:
         """Return the same problems, with *step* before all paths."""
         problems = [problem._with_step(step) for problem in self.all()]
+        return Invalid.together(problems)
+
+    def by_rule(self, rule: str) -> Invalid:
+        """Return the same problems, found by *rule*."""
+        problems = [problem._copy(rule=rule, others=[]) for problem in self.all()]
+        return Invalid.together(problems)
+
+    def reworded(self, texts: Mapping[str, str], values: Mapping[str, Any]) -> Invalid:
+        """
+        Return the same problems, in the words that *texts* has for their rules.
+
+        Problems of a part of the value keep their messages.
+
+        Args:
+            texts: The messages by rule.
+            values: The values of more placeholders.
+        """
+        problems = [problem._in_words(texts, values) for problem in self.all()]
         return Invalid.together(problems)
 
     def all(self) -> list[Invalid]:
@@ -117,14 +142,38 @@ class Invalid(Exception):  # noqa: N818 -- it says what a value is
         return first._copy(others=others)
 
     def _with_step(self, step: str) -> Invalid:
-        dot = "." if self.path and not self.path.startswith("[") else ""
-        return self._copy(path=f"{step}{dot}{self.path}", others=[])
+        return self._copy(path=path_below(step, self.path), others=[])
+
+    def _in_words(self, texts: Mapping[str, str], values: Mapping[str, Any]) -> Invalid:
+        if self.path or self.rule not in texts:
+            return self._copy(others=[])
+        return self._copy(
+            others=[],
+            values={**values, **self.values},
+            _message=None,
+            _text=texts[self.rule],
+        )
 
     def _copy(self, **changes: Any) -> Invalid:
         # A new one each time: whoever raised it may raise the same object again.
         copied = type(self).__new__(type(self), *self.args)
         vars(copied).update(vars(self), **changes)
         return copied
+
+
+def broken(
+    rule: str, code: str | None = None, message: str | None = None, /, **values: Any
+) -> Invalid:
+    """Return the problem of a value that breaks *rule*, which is also the code."""
+    invalid = Invalid(code or rule, message, **values)
+    invalid.rule = rule
+    return invalid
+
+
+def path_below(step: str, path: str) -> str:
+    """Return *path* with *step* before it: ``order.lines``, ``lines[2]``."""
+    dot = "." if path and not path.startswith("[") else ""
+    return f"{step}{dot}{path}"
 
 
 def error_code(error: Exception) -> str:
@@ -174,9 +223,41 @@ class Errors:
         for problem in invalid.below(key).all():
             self.add(problem.path, problem.message, problem.code)
 
+    def merge(
+        self,
+        other: Errors | Mapping[str, Sequence[str]],
+        prefix: str | None = None,
+    ) -> None:
+        """
+        Add the problems of others, such as those of a task that this one has run.
+
+        Example::
+
+            for number, line in enumerate(self.lines):
+                self.errors.merge(AddLine.check(line), prefix=f"lines[{number}]")
+
+        Args:
+            other: Other errors, or messages by key as ``to_dict()`` returns them.
+            prefix: The path to what they belong to; with ``"address"``, the key
+                ``zip`` becomes ``address.zip``, and ``[2]`` becomes ``address[2]``.
+        """
+        for key, message, code in problems_in(other):
+            self.add(path_below(prefix, key) if prefix else key, message, code)
+
+    def delete(self, key: str) -> list[str]:
+        """Remove all problems of *key*, and return their messages."""
+        removed = [problem for problem in self if problem.key == key]
+        for problem in removed:
+            del self._problems[key, problem.message]
+        return [problem.message for problem in removed]
+
     def clear(self) -> None:
         """Remove all problems."""
         self._problems.clear()
+
+    def keys(self) -> list[str]:
+        """Return the keys that have problems, in the order they were found."""
+        return list(self.to_dict())
 
     def freeze(self) -> FrozenErrors:
         """Return the problems there are now, as errors that cannot be changed."""
@@ -231,6 +312,20 @@ class FrozenErrors(Errors):
         del key, message, code
         refuse_change()
 
+    def merge(
+        self,
+        other: Errors | Mapping[str, Sequence[str]],
+        prefix: str | None = None,
+    ) -> None:
+        """Refuse the change."""
+        del other, prefix
+        refuse_change()
+
+    def delete(self, key: str) -> list[str]:
+        """Refuse the change."""
+        del key
+        refuse_change()
+
     def clear(self) -> None:
         """Refuse the change."""
         refuse_change()
@@ -238,6 +333,27 @@ class FrozenErrors(Errors):
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle with the problems."""
         return FrozenErrors, (self._problems,)
+
+
+def problems_in(other: object) -> list[Problem]:
+    """Return the problems of errors, or of a mapping of messages by key."""
+    if isinstance(other, Errors):
+        return list(other)
+    if isinstance(other, Mapping) and all(map(are_messages, other.values())):
+        return [Problem(key, text) for key in other for text in other[key]]
+    message = (
+        "merge takes errors, such as result.errors, or a mapping of keys to lists of "
+        f"messages, as to_dict() returns it; got {type(other).__qualname__}"
+        f"{' with other values' if isinstance(other, Mapping) else ''}."
+    )
+    raise TypeError(message)
+
+
+def are_messages(value: object) -> bool:
+    """Tell whether *value* is a list of texts; one text alone is not."""
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        return False
+    return all(isinstance(text, str) for text in value)
 
 
 def refuse_change() -> NoReturn:

@@ -24,7 +24,7 @@ from cmdx.inputs.blank import admits_blank_text, is_blank_text
 from cmdx.inputs.coercion import coercions
 from cmdx.inputs.collect import Unevaluated
 from cmdx.inputs.constraints import constraints_in
-from cmdx.inputs.errors import Invalid
+from cmdx.inputs.errors import broken
 from cmdx.inputs.resolve import mark_absent
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ def _absent_resolver(
 
     def refuse_absent(task: Invocation, code: str) -> None:
         if gate is None or gate(task):
-            raise Invalid(code)
+            raise broken("required", code)
 
     if default is None:
         return refuse_absent
@@ -144,7 +144,7 @@ def _none_resolver(
 
 
 def _refuse_none(_: Invocation) -> None:
-    raise Invalid("presence")
+    raise broken("presence")
 
 
 def _default(where: str, declared: Input) -> Callable[[Invocation], Any] | None:

@@ -13,7 +13,7 @@ What a task takes: fields declared as annotations, resolved before ``work``.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -35,15 +35,41 @@ from cmdx.inputs.validation import VALIDATORS
 
 if TYPE_CHECKING:
     import re
-    from collections.abc import Mapping
     from typing import Unpack
 
     from cmdx.declare.checks import Kinds
 
 T = TypeVar("T")
 
+INSTEAD = {"min": "use `ge`", "max": "use `le`"}
+"""What to use instead of rules that do not exist."""
+
 Call: TypeAlias = str | Callable[[Any], Any]
 """A callable of the value, or the name of a method that is given the value."""
+
+
+class RuleMessages(TypedDict, total=False):
+    """Messages by the rules of an input; ``{ge}`` and the like are placeholders."""
+
+    required: str
+    """The value is missing, or None where None is not allowed."""
+    coerce: str
+    """The value cannot be converted to the type of the input."""
+    validate: str
+    """A callable refuses the value, also one in ``Annotated``."""
+    presence: str
+    absence: str
+    gt: str
+    ge: str
+    lt: str
+    le: str
+    multiple_of: str
+    length: str
+    min_length: str
+    max_length: str
+    pattern: str
+    one_of: str
+    none_of: str
 
 
 class SourcedOptions(TypedDict, total=False):
@@ -57,6 +83,8 @@ class SourcedOptions(TypedDict, total=False):
     """Changes the coerced value before it is validated."""
     validate: Call | Iterable[Call]
     """One rule or several; each raises ``ValueError`` to refuse the value."""
+    message: str | RuleMessages
+    """One message for all rules of the input, or messages by rule."""
     if_: Gate | None
     """A gate: if it is false, a required input may be left out and is None."""
     unless: Gate | None
@@ -168,6 +196,8 @@ def required(**options: Any) -> Any:
         transform: Changes the coerced value before it is validated.
         validate: One rule or several; each raises ``ValueError``, or returns False or
             text, to refuse the value.
+        message: One message for all rules of the input, or a mapping of messages by
+            rule, such as ``{"ge": "must be at least {ge}", "required": "is missing"}``.
         if_: A gate: if it is false, the input may be left out and is None.
         unless: A gate: if it is true, the input may be left out and is None.
         description: A sentence for people, shown in the JSON Schema and by ``inspect``.
@@ -240,6 +270,8 @@ def optional(*, default: Any = MISSING, factory: Any = None, **options: Any) -> 
         transform: Changes the coerced value before it is validated.
         validate: One rule or several; each raises ``ValueError``, or returns False or
             text, to refuse the value.
+        message: One message for all rules of the input, or a mapping of messages by
+            rule, such as ``{"ge": "must be at least {ge}"}``.
         if_: Has no effect: an optional input may always be left out.
         unless: Has no effect: an optional input may always be left out.
         description: A sentence for people, shown in the JSON Schema and by ``inspect``.
@@ -260,6 +292,13 @@ def optional(*, default: Any = MISSING, factory: Any = None, **options: Any) -> 
         init: Tells type checkers that callers do not give it; leave it out.
     """
     checked = _check_options("optional()", options, "default", "factory")
+    message = checked.get("message")
+    if isinstance(message, Mapping) and "required" in message:
+        message = (
+            "optional(): message has a text for 'required', but an optional input may "
+            "be left out. Remove the text, or use required()."
+        )
+        raise DefinitionError(message)
     if (default is MISSING) == (factory is None):
         message = (
             "optional() needs a default value. "
@@ -315,7 +354,7 @@ def _check_options(
 ) -> dict[str, Any]:
     """Return *options*, with iterables as tuples, or refuse what is wrong."""
     known = (*SourcedOptions.__annotations__, "source", *others)
-    check_names(where, options, known, {"min": "use `ge`", "max": "use `le`"})
+    check_names(where, options, known, INSTEAD)
     options = {name: value for name, value in options.items() if value is not None}
     for name in ("validate", "one_of", "none_of"):  # these are read more than once
         value = options.get(name)
@@ -325,6 +364,8 @@ def _check_options(
             options[name] = tuple(value)
     check_gates(where, if_=options.get("if_"), unless=options.get("unless"))
     check_kinds(where, options, INPUT_KINDS)
+    if isinstance(options.get("message"), Mapping):
+        options["message"] = dict(options["message"])  # the caller may change theirs
     for name in options.keys() & VALIDATORS.keys():
         try:
             VALIDATORS[name](options[name])
@@ -332,6 +373,11 @@ def _check_options(
             message = f"{where}: {name}={options[name]!r} is not valid: {error}."
             raise DefinitionError(message) from None
     return options
+
+
+def _are_messages(value: Any) -> bool:
+    texts = value.values() if isinstance(value, Mapping) else [value]
+    return bool(value) and all(map(_is_filled_text, texts))
 
 
 def is_call(value: Any) -> TypeGuard[Call]:
@@ -356,6 +402,7 @@ INPUT_KINDS: Kinds = {
     ),
     "transform": (is_call, "a callable or the name of a method"),
     "validate": (_are_calls, "a callable or the name of a method, or several"),
+    "message": (_are_messages, "a text, or a mapping of rules to texts"),
     "description": (lambda value: isinstance(value, str), "a string"),
     "format": (_is_filled_text, "a format for strptime"),
 }

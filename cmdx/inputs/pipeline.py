@@ -11,15 +11,16 @@ from __future__ import annotations
 from contextlib import suppress
 from decimal import Decimal
 from functools import partial
-from typing import TYPE_CHECKING, Any, get_args, get_origin
+from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, cast, get_args, get_origin
 
 from cmdx.declare.methods import find_method, takes_self
 from cmdx.declare.signatures import positional_count
-from cmdx.exceptions import DefinitionError
+from cmdx.exceptions import DefinitionError, did_you_mean
 from cmdx.inputs.annotations import (
     admits_none,
     annotation_text,
     bare_annotation,
+    is_union,
     union_members,
 )
 from cmdx.inputs.classes import callable_coercer
@@ -36,19 +37,21 @@ from cmdx.inputs.fallback import (
     source_of,
     takes_blank_text,
 )
-from cmdx.inputs.fields import is_call
+from cmdx.inputs.fields import INSTEAD, is_call
 from cmdx.inputs.resolve import InputPlan
 from cmdx.inputs.scalars import DATED, as_is, strptime_coercer
 from cmdx.inputs.structures import SEQUENCES
 from cmdx.inputs.validation import (
+    CHECKS,
     VALIDATORS,
     check_all,
     checks_in,
+    placeholders_of,
     user_check,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from cmdx.inputs.collect import Fields, Input
     from cmdx.inputs.fields import Call
@@ -57,6 +60,8 @@ if TYPE_CHECKING:
     from cmdx.run.invocation import Invocation
     from cmdx.task import Task
 
+
+Given = ParamSpec("Given")
 
 SAMPLES: dict[Any, Any] = {int: 1, float: 1.0, Decimal: Decimal(1)}
 """A number of each kind, to try rules on."""
@@ -127,7 +132,7 @@ def _compile_plan(cls: type[Task[Any]], where: str, declared: Input) -> InputPla
         key = object()  # no caller has this key, so the fallback is always used
     elif has_constant_default(declared):
         fallback = partial(constant_default, declared.name, declared.field.default)
-    return InputPlan(
+    plan = InputPlan(
         name=declared.name,
         public_name=declared.key,
         key=key,
@@ -136,6 +141,7 @@ def _compile_plan(cls: type[Task[Any]], where: str, declared: Input) -> InputPla
         admits_blank_text=takes_blank_text(declared),
         takes_all_values=_takes_all_values(declared),
     )
+    return _in_words(where, declared, plan)
 
 
 # -- coerce, transform, validate -------------------------------------------------------
@@ -245,6 +251,78 @@ def _formatted_coercer(where: str, annotation: Any, form: str) -> Coercer:
         raise DefinitionError(message)
     checks = [*checks_in(kinds[0]), *checks_in(annotation)]
     return with_checks(strptime_coercer(bare_annotation(kinds[0]), form), checks)
+
+
+# -- messages --------------------------------------------------------------------------
+
+
+def _in_words(where: str, declared: Input, plan: InputPlan) -> InputPlan:
+    """Return *plan* with the messages that the input declares, if it does."""
+    if "message" not in declared.field.options:
+        return plan
+    texts = _messages_by_rule(where, declared)
+    values = placeholders_of(_rules_of(declared))
+
+    def reword(convert: Callable[Given, Any]) -> Callable[Given, Any]:
+        def convert_in_words(*args: Given.args, **kwargs: Given.kwargs) -> Any:
+            try:
+                return convert(*args, **kwargs)
+            except Invalid as invalid:
+                raise invalid.reworded(texts, values) from None
+
+        return convert_in_words
+
+    convert = None if plan.convert is None else reword(plan.convert)
+    return plan._replace(convert=convert, fallback=reword(plan.fallback))
+
+
+def _messages_by_rule(where: str, declared: Input) -> Mapping[str, str]:
+    """Return the messages that an input declares; refuse one of an unknown rule."""
+    message = declared.field.options["message"]
+    # A predicate and a validator are both callables of the user.
+    names = (
+        "validate" if rule == "predicate" else rule for rule, _ in _rules_of(declared)
+    )
+    rules = list(dict.fromkeys(names))
+    if isinstance(message, str):
+        if not rules:
+            _refuse_message_without_rules(where, message)
+        return dict.fromkeys(rules, message)
+    for name in message:
+        _check_rule_name(where, name, ["required", "coerce", *rules])
+    return cast("Mapping[str, str]", message)
+
+
+def _rules_of(declared: Input) -> list[tuple[str, Any]]:
+    """Return the rules in the annotation and the options of an input."""
+    bare = bare_annotation(declared.annotation)
+    members = get_args(bare) if is_union(bare) else ()
+    annotations = (*members, declared.annotation)
+    options = declared.field.options
+    return [
+        *(rule for annotation in annotations for rule in constraints_in(annotation)),
+        *((name, options[name]) for name in options if name in CHECKS),
+    ]
+
+
+def _refuse_message_without_rules(where: str, message: str) -> NoReturn:
+    refusal = (
+        f"{where}: message={message!r} is for the rules of the input, and it has none. "
+        "Add a rule such as ge=1, or say what the message is for: "
+        'message={"required": ...} or message={"coerce": ...}.'
+    )
+    raise DefinitionError(refusal)
+
+
+def _check_rule_name(where: str, name: str, known: list[str]) -> None:
+    if name in known:
+        return
+    hint = f"; {INSTEAD[name]}." if name in INSTEAD else did_you_mean(name, known)
+    refusal = (
+        f"{where}: message has a text for {name!r}, which is no rule of this input"
+        f"{hint} Its rules: {', '.join(known)}."
+    )
+    raise DefinitionError(refusal)
 
 
 # -- what was given --------------------------------------------------------------------

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from cmdx.inputs.blank import is_blank_text
 from cmdx.inputs.constraints import NAMES, constraints_in
-from cmdx.inputs.errors import Invalid, error_code
+from cmdx.inputs.errors import Invalid, broken, error_code
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -26,7 +26,7 @@ def presence(wanted: bool) -> Check:  # noqa: FBT001 -- the value of an option
 
     def check(value: Any) -> None:
         if _is_empty(value):
-            raise Invalid("presence")
+            raise broken("presence")
 
     return check if wanted else _accept
 
@@ -36,7 +36,7 @@ def absence(wanted: bool) -> Check:  # noqa: FBT001 -- the value of an option
 
     def check(value: Any) -> None:
         if not _is_empty(value):
-            raise Invalid("absence")
+            raise broken("absence")
 
     return check if wanted else _accept
 
@@ -89,7 +89,7 @@ def pattern(wanted: str | re.Pattern[str]) -> Check:
 
     def check(value: Any) -> None:
         if not isinstance(value, str) or compiled.fullmatch(value) is None:
-            raise Invalid("pattern")
+            raise broken("pattern")
 
     return check
 
@@ -100,7 +100,7 @@ def one_of(choices: Iterable[Any]) -> Check:
 
     def check(value: Any) -> None:
         if not _is_among(value, listed):
-            raise Invalid("one_of", one_of=_listing(listed))
+            raise broken("one_of", one_of=listing(listed))
 
     return check
 
@@ -111,7 +111,7 @@ def none_of(choices: Iterable[Any]) -> Check:
 
     def check(value: Any) -> None:
         if _is_among(value, listed):
-            raise Invalid("none_of", none_of=_listing(listed))
+            raise broken("none_of", none_of=listing(listed))
 
     return check
 
@@ -127,16 +127,18 @@ def user_check(validate: Callable[[Any], Any]) -> Check:
     def check(value: Any) -> None:
         try:
             answer = validate(value)
+        except Invalid as invalid:
+            raise invalid.by_rule("validate") from None
         except Exception as error:
             foreign = is_foreign(error)
             if not foreign and not isinstance(error, ValueError):
                 raise
             text = None if foreign else str(error) or None
-            raise Invalid(error_code(error), text) from None
+            raise broken("validate", error_code(error), text) from None
         if answer is False:
-            raise Invalid("invalid")
+            raise broken("validate", "invalid")
         if isinstance(answer, str) and answer:
-            raise Invalid("invalid", answer)
+            raise broken("validate", "invalid", answer)
 
     return check
 
@@ -165,9 +167,9 @@ def predicate_check(holds: Callable[[Any], Any]) -> Check:
         try:
             fits = holds(value)
         except Exception as error:
-            raise Invalid(error_code(error)) from None
+            raise broken("validate", error_code(error)) from None
         if not fits:
-            raise Invalid("invalid")
+            raise broken("validate", "invalid")
 
     return check
 
@@ -189,6 +191,9 @@ VALIDATORS: dict[str, Callable[[Any], Check]] = {
 }
 """The validators that are options of ``required`` and ``optional``."""
 
+WITHOUT_PLACEHOLDER = ("presence", "absence", "pattern")
+"""The rules whose values are not for people to read."""
+
 CHECKS = VALIDATORS | {"validate": user_check, "predicate": predicate_check}
 """What makes the checks of the constraints in ``Annotated``."""
 
@@ -196,6 +201,20 @@ CHECKS = VALIDATORS | {"validate": user_check, "predicate": predicate_check}
 def checks_in(annotation: Any) -> list[Check]:
     """Return the checks of the constraints in *annotation*, the innermost first."""
     return [CHECKS[name](value) for name, value in constraints_in(annotation)]
+
+
+def placeholders_of(rules: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the values of *rules* as messages show them, by the names of the rules."""
+    return {
+        name: listing(value) if name in ("one_of", "none_of") else value
+        for name, value in rules
+        if name in NAMES and name not in WITHOUT_PLACEHOLDER
+    }
+
+
+def listing(choices: Iterable[Any]) -> str:
+    """Return *choices* as messages show them."""
+    return ", ".join(map(str, choices))
 
 
 def _accept(_: Any) -> None:
@@ -208,8 +227,8 @@ def _bound(code: str, bound: Any, fits: Callable[[Any, Any], Any]) -> Check:
             if fits(value, bound):
                 return
         except (TypeError, ArithmeticError):
-            raise Invalid("numeric") from None
-        raise Invalid(code, **{code: bound})
+            raise broken(code, "numeric") from None
+        raise broken(code, **{code: bound})
 
     return check
 
@@ -220,9 +239,9 @@ def _length(code: str, wanted: int, fits: Callable[[int], bool]) -> Check:
 
     def check(value: Any) -> None:
         if not isinstance(value, Sized):
-            raise Invalid("sized")
+            raise broken(code, "sized")
         if not fits(len(value)):
-            raise Invalid(code, **{code: wanted})
+            raise broken(code, **{code: wanted})
 
     return check
 
@@ -238,7 +257,3 @@ def _is_among(value: Any, choices: tuple[Any, ...]) -> bool:
         return value in choices
     except ArithmeticError:  # a signaling NaN equals nothing
         return False
-
-
-def _listing(choices: Iterable[Any]) -> str:
-    return ", ".join(map(str, choices))

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 from cmdx.outcome import Status
 from cmdx.pictures.layout import conflict_text, origin_text, rollback_text
 from cmdx.pictures.svg import failed_rollbacks_text, headline, timeline_svg
-from cmdx.pictures.text import duration_text, escape, quantity, truncate
+from cmdx.pictures.text import escape, quantity, truncate
 from cmdx.pictures.theme import MARKS, MONOSPACE, SANS, style_sheet
 from cmdx.pictures.timeline import timeline
+from cmdx.report import duration_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -27,9 +27,10 @@ from cmdx.pictures.layout import (
     rollback_text,
     small_width,
 )
-from cmdx.pictures.text import column_count, duration_text, escape, quantity, truncate
+from cmdx.pictures.text import column_count, escape, quantity, truncate
 from cmdx.pictures.theme import MARKS, MONOSPACE, SANS, style_sheet
 from cmdx.pictures.timeline import timeline
+from cmdx.report import duration_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -1,4 +1,4 @@
-"""Names, reasons and times as text in pictures."""
+"""Names and reasons as text in pictures."""
 
 from __future__ import annotations
 
@@ -12,11 +12,6 @@ if TYPE_CHECKING:
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 JOINERS = "\N{ZERO WIDTH NON-JOINER}\N{ZERO WIDTH JOINER}"
 """Not printable, but part of words in some languages and of emoji."""
-
-TWO_DECIMALS_BELOW = 9.95
-ONE_DECIMAL_BELOW = 99.5
-MINUTE = 60.0
-HOUR = 3600.0
 
 
 def one_line(text: object) -> str:
@@ -71,24 +66,6 @@ def callable_name(call: Gate) -> str:
     name = getattr(call, "__qualname__", type(call).__qualname__)
     local = one_line(name.rpartition("<locals>.")[2])
     return "a lambda" if local.endswith("<lambda>") else local
-
-
-def duration_text(seconds: float) -> str:
-    """Return *seconds* in a fitting unit."""
-    if seconds >= HOUR:
-        return f"{seconds // HOUR:.0f} h {seconds % HOUR // MINUTE:02.0f} min"
-    if seconds >= MINUTE - 0.05:
-        whole = round(seconds)
-        return f"{whole // 60} min {whole % 60:02d} s"
-    if seconds >= 0.9995:  # noqa: PLR2004 -- from here on it would be 1000 ms
-        return f"{seconds:.{max(_decimals(seconds), 1)}f} s"
-    if seconds >= 0.0009995:  # noqa: PLR2004 -- and here 1000 µs
-        return f"{seconds * 1e3:.{_decimals(seconds * 1e3)}f} ms"
-    return f"{seconds * 1e6:.0f} µs"
-
-
-def _decimals(number: float) -> int:
-    return (number < TWO_DECIMALS_BELOW) + (number < ONE_DECIMAL_BELOW)
 
 
 def quantity(number: int, one: str, many: str) -> str:

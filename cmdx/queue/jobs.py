@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 from cmdx import clock
 from cmdx.declare.checks import is_real
 from cmdx.exceptions import DefinitionError
+from cmdx.outcome import Attempts
 from cmdx.pickling import stand_in_task
 from cmdx.queue import table
 from cmdx.queue.errors import (
@@ -255,8 +256,8 @@ def origin_of(record: JobRecord) -> dict[str, str]:
 def suspended_attempts(record: JobRecord) -> tuple[Attempt, ...]:
     """Return the attempts of the legs so far."""
     if record.suspension is None:
-        return ()
-    return tuple(map(attempt_from, json.loads(record.suspension)["attempts"]))
+        return Attempts()
+    return Attempts(map(attempt_from, json.loads(record.suspension)["attempts"]))
 
 
 # -- results ------------------------------------------------------------------------

@@ -77,6 +77,8 @@ class Run:
     strict: bool = False
     awaits: bool = False
     deprecated: bool = False
+    is_announced: bool = True
+    """Whether signals may be sent; not if the inputs are only checked."""
     asks_gate_again: bool = False
     """Whether the gate of ``deprecated="error"`` raised before the run began."""
     work_began: bool = False

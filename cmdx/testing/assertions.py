@@ -3,12 +3,17 @@ Assertions about results.
 
 ``assert_failed(result, cause=TimeoutError, retries=3)`` returns the result, or raises
 an ``AssertionError`` that shows expected and found values, attempts and chain.
+
+What can be expected has an entry in ``Expected`` and in ``READERS``, which returns what
+was found; ``MATCHERS`` and ``TEXTS`` have those that are compared or shown in a way of
+their own.
 """
 
 from __future__ import annotations
 
 import difflib
 import re
+from collections.abc import Sequence
 from pprint import pformat
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
@@ -19,14 +24,22 @@ from cmdx.result import Result
 from cmdx.values import whole_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping
     from typing import Unpack
+
+    from cmdx.task import Task
 
 V = TypeVar("V")
 
-LABEL_WIDTH = 9
+LABEL_WIDTH = 11
 MOST_ATTEMPT_LINES = 12
-SHOWN_WITH_ATTEMPTS = {"retries", "stopped"}
+SHOWN_IF_DIFFERENT = {
+    "compensated", "context", "duration", "outputs", "retries", "rolled_back",
+    "stopped",
+}  # fmt: skip
+"""The attempts and the chain show these too, or they may be large or secret."""
+LEAST_DIFFERENCE = 1e-9
+"""Durations are sums of numbers that a float can only approximate."""
 STATUS_TEXTS = {
     Status.SUCCESS: "succeeded",
     Status.SKIPPED: "was skipped",
@@ -43,8 +56,18 @@ class Expected(TypedDict, total=False):
     """All messages by key."""
     metadata: Mapping[str, Any]
     """Some of the metadata."""
+    context: Mapping[str, Any]
+    """Some of the items of the context."""
+    outputs: Mapping[str, Any]
+    """Some of the outputs that the task declares."""
     retries: int
     stopped: str | None
+    rolled_back: bool
+    """Whether ``rollback`` was called."""
+    compensated: Sequence[type[Task[Any]]]
+    """The classes of all steps that were rolled back, in that order."""
+    duration: float | tuple[float, float]
+    """The seconds, or the least and the most."""
 
 
 class ExpectedOfSuccess(Expected, total=False):
@@ -72,8 +95,13 @@ def assert_success(
         reason: The same text, or a compiled pattern to search for.
         errors: The same messages by key.
         metadata: Items that the metadata must have.
+        context: Items that the context must have.
+        outputs: Outputs that must be set to these values.
         retries: The number of retries.
         stopped: Why there was no further attempt.
+        rolled_back: Whether ``rollback`` was called.
+        compensated: The classes of the steps that a workflow has rolled back, in order.
+        duration: The seconds, or a pair of the least and the most.
     """
     __tracebackhide__ = True
     return _check_result(result, Status.SUCCESS, ExpectedOfSuccess, expected)
@@ -88,8 +116,13 @@ def assert_skipped(result: Result[V], /, **expected: Unpack[Expected]) -> Result
         reason: The same text, or a compiled pattern to search for.
         errors: The same messages by key.
         metadata: Items that the metadata must have.
+        context: Items that the context must have.
+        outputs: Outputs that must be set to these values.
         retries: The number of retries.
         stopped: Why there was no further attempt.
+        rolled_back: Whether ``rollback`` was called.
+        compensated: The classes of the steps that a workflow has rolled back, in order.
+        duration: The seconds, or a pair of the least and the most.
     """
     __tracebackhide__ = True
     return _check_result(result, Status.SKIPPED, Expected, expected)
@@ -107,8 +140,13 @@ def assert_failed(
         reason: The same text, or a compiled pattern to search for.
         errors: The same messages by key.
         metadata: Items that the metadata must have.
+        context: Items that the context must have.
+        outputs: Outputs that must be set to these values.
         retries: The number of retries.
         stopped: Why there was no further attempt.
+        rolled_back: Whether ``rollback`` was called.
+        compensated: The classes of the steps that a workflow has rolled back, in order.
+        duration: The seconds, or a pair of the least and the most.
     """
     __tracebackhide__ = True
     return _check_result(result, Status.FAILED, ExpectedOfFailure, expected)
@@ -125,6 +163,7 @@ def _check_result(
         )
         raise TypeError(message)
     _check_names(status, known, expected)
+    _check_values(result, expected)
     wanted = {"status": status, **expected}
     differing = [name for name in wanted if not _matches(result, name, wanted[name])]
     if not differing:
@@ -146,22 +185,32 @@ def _check_names(status: Status, known: Any, expected: Mapping[str, Any]) -> Non
             raise TypeError(message)
 
 
+def _check_values(result: Result[Any], expected: Mapping[str, Any]) -> None:
+    for name in expected.get("outputs", ()):
+        declared = result.task._cmdx_.plan.fields.outputs
+        if name not in declared:
+            message = (
+                f"{result.task.__qualname__} declares no output {name!r}"
+                f"{did_you_mean(name, declared)} For other values use context={{...}}."
+            )
+            raise TypeError(message)
+    if not isinstance(expected.get("compensated", ()), Sequence):
+        message = (
+            "compensated must be a list of task classes, in the order in which they "
+            f"were rolled back, got {expected['compensated']!r}."
+        )
+        raise TypeError(message)
+
+
 # -- comparing -----------------------------------------------------------------------
 
 
 def _matches(result: Result[Any], name: str, expected: Any) -> bool:
     if name == "value" and not result.success:
         return False
+    matches = MATCHERS.get(name)
     found = READERS[name](result)
-    if name == "reason":
-        return _is_reason(found, expected)
-    if name == "cause":
-        return _is_cause(found, expected)
-    if name == "metadata":
-        return all(key in found and found[key] == expected[key] for key in expected)
-    if name == "errors":
-        expected = {key: list(messages) for key, messages in expected.items()}
-    return bool(found == expected)
+    return bool(found == expected if matches is None else matches(found, expected))
 
 
 def _is_reason(found: str | None, expected: Any) -> bool:
@@ -176,6 +225,29 @@ def _is_cause(found: BaseException | None, expected: Any) -> bool:
     return found is expected
 
 
+def _has_items(found: Any, expected: Mapping[str, Any]) -> bool:
+    return all(key in found and found[key] == expected[key] for key in expected)
+
+
+def _has_messages(found: Any, expected: Mapping[str, Sequence[str]]) -> bool:
+    return bool(found == {key: list(texts) for key, texts in expected.items()})
+
+
+def _are_steps(found: list[Any], expected: Sequence[Any]) -> bool:
+    return found == list(expected)
+
+
+def _is_duration(found: float, expected: float | tuple[float, float]) -> bool:
+    least, most = expected if isinstance(expected, tuple) else (expected, expected)
+    slack = LEAST_DIFFERENCE * max(1.0, found)
+    return least - slack <= found <= most + slack
+
+
+def _outputs_of(result: Result[Any]) -> dict[str, Any]:
+    names = result.task._cmdx_.plan.fields.outputs
+    return {name: result.context[name] for name in names if name in result.context}
+
+
 READERS: dict[str, Callable[[Result[Any]], Any]] = {
     "status": lambda result: result.status,
     "value": lambda result: result.value_or(None),
@@ -183,9 +255,26 @@ READERS: dict[str, Callable[[Result[Any]], Any]] = {
     "errors": lambda result: result.errors.to_dict(),
     "cause": lambda result: result.cause,
     "metadata": lambda result: dict(result.metadata),
+    "context": lambda result: result.context.to_dict(),
+    "outputs": _outputs_of,
     "retries": lambda result: result.retries,
     "stopped": lambda result: result.stopped,
+    "rolled_back": lambda result: result.rolled_back,
+    "compensated": lambda result: [step.task for step in result.compensated],
+    "duration": lambda result: result.duration,
 }
+
+MATCHERS: dict[str, Callable[[Any, Any], bool]] = {
+    "reason": _is_reason,
+    "errors": _has_messages,
+    "cause": _is_cause,
+    "metadata": _has_items,
+    "context": _has_items,
+    "outputs": _has_items,
+    "compensated": _are_steps,
+    "duration": _is_duration,
+}
+
 
 # -- showing -------------------------------------------------------------------------
 
@@ -204,10 +293,10 @@ def _failure_message(
     for attribute, read in READERS.items():
         if attribute in differing:
             lines += _difference_lines(result, attribute, expected[attribute])
-        elif attribute not in SHOWN_WITH_ATTEMPTS and not _is_empty(read(result)):
+        elif attribute not in SHOWN_IF_DIFFERENT and not _is_empty(read(result)):
             text = _value_text(attribute, read(result))
             lines += _labelled_lines(" ", attribute, text)
-    lines += _labelled_lines(" ", "attempts", "\n".join(_attempt_lines(result)))
+    lines += _labelled_lines(" ", "attempts", _attempt_text(result))
     lines += _labelled_lines(" ", "chain", result.chain.tree())
     return "\n".join(lines)
 
@@ -231,6 +320,8 @@ def _labelled_lines(mark: str, name: str, text: str) -> list[str]:
 
 def _difference_lines(result: Result[Any], name: str, expected: Any) -> list[str]:
     found = READERS[name](result)
+    if name == "context":  # the rest of it may be large, or secret
+        found = {key: found[key] for key in expected if key in found}
     before, after = _value_text(name, expected), _value_text(name, found)
     if name == "value" and not result.success:
         after = "(no value)"
@@ -249,8 +340,8 @@ def _difference_lines(result: Result[Any], name: str, expected: Any) -> list[str
 
 
 def _value_text(name: str, value: Any) -> str:
-    if name == "value":
-        return _pretty(value)
+    if name in TEXTS:
+        return TEXTS[name](value)
     if value is None:
         return "(none)"
     if isinstance(value, str):
@@ -264,6 +355,17 @@ def _value_text(name: str, value: Any) -> str:
     return _pretty(value)
 
 
+def _steps_text(steps: Sequence[Any]) -> str:
+    names = [getattr(step, "__qualname__", repr(step)) for step in steps]
+    return ", ".join(names) or "(none)"
+
+
+def _seconds_text(seconds: float | tuple[float, float]) -> str:
+    if isinstance(seconds, tuple):
+        return f"{seconds[0]:g} s to {seconds[1]:g} s"
+    return f"{seconds:g} s"
+
+
 def _pretty(value: Any) -> str:
     try:
         return pformat(value, compact=True)
@@ -271,15 +373,20 @@ def _pretty(value: Any) -> str:
         return whole_text(value)
 
 
-def _attempt_lines(result: Result[Any]) -> Iterator[str]:
+TEXTS: dict[str, Callable[[Any], str]] = {
+    "value": _pretty,
+    "compensated": _steps_text,
+    "duration": _seconds_text,
+}
+
+
+def _attempt_text(result: Result[Any]) -> str:
     if result.stopped is None:
-        yield "none"
-        return
-    yield f"{result.retries + 1}, stopped: {result.stopped.value}"
-    for number, attempt in enumerate(result.attempts[:MOST_ATTEMPT_LINES]):
-        ended = error_line(attempt.error) or "returned"
-        pause = "" if attempt.pause is None else f", then {attempt.pause:g} s pause"
-        rule = "" if attempt.rule is None else f" by {attempt.rule!r}"
-        yield f"{number}: {attempt.duration * 1000:.1f} ms, {ended}{pause}{rule}"
-    if len(result.attempts) > MOST_ATTEMPT_LINES:
-        yield f"… and {len(result.attempts) - MOST_ATTEMPT_LINES} more"
+        return "none"
+    if not result.attempts:
+        return f"1, stopped: {result.stopped.value}"
+    lines = str(result.attempts).splitlines()
+    left_out = len(lines) - MOST_ATTEMPT_LINES
+    if left_out > 0:
+        lines[MOST_ATTEMPT_LINES - 1 : -1] = [f"… {left_out} more"]
+    return "\n".join(lines)

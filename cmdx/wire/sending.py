@@ -13,8 +13,8 @@ import sys
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from cmdx import Result, Task
-from cmdx.chain import chain_of, running_task
+from cmdx import Result, Task, current_task
+from cmdx.chain import chain_of
 from cmdx.declare.checks import check_seconds
 from cmdx.exceptions import DefinitionError
 from cmdx.inputs.resolve import resolve
@@ -93,8 +93,8 @@ def due_time(now: float, after: object, at: object) -> float:
 def origin_data() -> dict[str, str]:
     """Return what an invocation takes along of the task that sends it."""
     origin: dict[str, str] = {}
-    task = running_task()
-    if task is not None and task._cmdx_.phase == "running":
+    task = current_task()
+    if task is not None:
         chain = chain_of(task._cmdx_)
         origin["cid"] = chain.id
         if chain.xid is not None:

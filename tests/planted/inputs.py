@@ -14,7 +14,7 @@ from typing import Generic, TypeVar, assert_type
 
 import attrs
 
-from cmdx import Context, Result, Task, optional, output, private, required
+from cmdx import Context, Errors, Result, Task, optional, output, private, required
 
 T = TypeVar("T")
 
@@ -96,6 +96,9 @@ assert_type(Aliased.execute({}, type="book"), Result[str])
 assert_type(WrapNumber.execute({}, number=1.5), Result[float])
 assert_type(Charge.execute_or_raise(order_id=7), Result[int])
 assert_type(Charge.execute_or_raise(order_id=7).value, int)
+assert_type(Charge.check(order_id=7), Errors)
+assert_type(Charge.check({"order_id": "7"}), Errors)
+assert_type(Charge.check(Context(), order_id=7), Errors)
 assert_type(Charge(order_id=7), Charge)
 assert_type(Charge(order_id=7).run(), Result[int])
 assert_type(Charge(order_id=7).charged_at, datetime)
@@ -121,6 +124,7 @@ async def right() -> None:
 Charge.execute()  # planted: missing
 Charge.execute(currency="EUR")  # planted: missing
 Charge.execute_or_raise()  # planted: missing
+Charge.check()  # planted: missing
 Charge()  # planted: missing
 Refund.execute(order_id=7, currency="USD")  # planted: missing
 Refund.execute(order_id=7, why="broken")  # planted: missing, no default any more
@@ -131,6 +135,7 @@ WrapNumber.execute(label="it")  # planted: missing
 Charge.execute(order=7)  # planted: misspelt
 Charge.execute(order_id=7, curency="EUR")  # planted: misspelt
 Charge.execute_or_raise(order_id=7, curency="EUR")  # planted: misspelt
+Charge.check(order_id=7, curency="EUR")  # planted: misspelt
 Charge(order_id=7, curency="EUR")  # planted: misspelt
 Aliased.execute(kind="book")  # planted: the alias is what callers use
 
@@ -142,6 +147,7 @@ Charge.execute(order_id=7, currency=None)  # planted: mistyped
 Charge.execute(order_id=7, tags=[1])  # planted: mistyped
 Charge.execute(order_id=7, address={"street": "here"})  # planted: mistyped
 Charge.execute_or_raise(order_id="7")  # planted: mistyped
+Charge.check(order_id="7")  # planted: mistyped
 Charge(order_id="7")  # planted: mistyped
 Charge.execute(7)  # planted: neither a mapping nor a context
 Charge.execute(7, order_id=7)  # planted: neither a mapping nor a context

@@ -488,13 +488,13 @@ def test_tree_draws_children_under_their_parents_in_order_of_start():
     rows = drawing.splitlines()
 
     assert [re.sub(" {2,}", "  ", row) for row in rows] == [
-        "✗ Order  0.0 ms  no stock",
-        "├─ ✓ Price  0.0 ms  value=3",
-        "│  ├─ ○ Discount  0.0 ms  none today",
-        "│  └─ ✓ Leaf  0.0 ms  value='leaf'",
-        "└─ ✗ Reserve  0.0 ms  1 retry, no stock",
+        "✗ Order  0 µs  no stock",
+        "├─ ✓ Price  0 µs  value=3",
+        "│  ├─ ○ Discount  0 µs  none today",
+        "│  └─ ✓ Leaf  0 µs  value='leaf'",
+        "└─ ✗ Reserve  0 µs  1 retry, no stock",
     ]
-    assert len({row.index(" ms") for row in rows}) == 1
+    assert len({row.index(" µs") for row in rows}) == 1
 
 
 class StoppedWall(clock.Clock):
@@ -534,18 +534,66 @@ def test_tree_of_a_single_task_is_one_line():
     with clock.use(Ticking()):
         drawing = Leaf.execute().chain.tree()
 
-    assert drawing.split() == ["✓", "Leaf", "0.0", "ms", "value='leaf'"]
+    assert drawing.split() == ["✓", "Leaf", "0", "µs", "value='leaf'"]
     assert "\n" not in drawing
 
 
-def test_tree_tells_milliseconds(instant):
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [
+        (0.0, "0 µs"),
+        (0.0000004, "0 µs"),
+        (0.000085, "85 µs"),
+        (0.0009994, "999 µs"),
+        (0.0009996, "1.00 ms"),
+        (0.0012345, "1.23 ms"),
+        (0.01, "10.0 ms"),
+        (0.15, "150 ms"),
+        (0.9994, "999 ms"),
+        (0.9996, "1.00 s"),
+        (2.0, "2.00 s"),
+        (59.94, "59.9 s"),
+        (60.0, "1 min 00 s"),
+        (420.0, "7 min 00 s"),
+        (3660.0, "1 h 01 min"),
+    ],
+)
+def test_a_duration_is_told_in_a_fitting_unit(instant, seconds, shown):
     class Slow(Task[None]):
         def work(self) -> None:
-            instant.slept += 2
+            instant.slept += seconds
 
-    milliseconds = float(re.search(r"([\d.]+) ms", Slow.execute().chain.tree())[1])
+    result = Slow.execute()
 
-    assert 2000 <= milliseconds < 2500
+    assert str(result).endswith(f"Slow {shown}")
+    assert result.chain.tree().endswith(f"Slow  {shown}")
+
+
+def test_durations_stand_one_below_the_other(instant):
+    class Short(Task[None]):
+        def work(self) -> None:
+            instant.slept += 0.00001
+
+    class Long(Task[None]):
+        def work(self) -> None:
+            Short.execute()
+            instant.slept += 7
+
+    lines = Long.execute().chain.tree().splitlines()
+    assert [line[-8:] for line in lines] == ["  7.00 s", "   10 µs"]
+
+
+def test_a_chain_is_printed_as_its_tree():
+    chain = Order.execute().chain
+
+    assert str(chain) == chain.tree()
+    assert repr(chain) == f"<Chain {chain.id} of 5>"
+
+
+def test_a_chain_without_results_is_printed_by_its_id():
+    chain = Chain()
+
+    assert str(chain) == repr(chain) == f"<Chain {chain.id} of 0>"
 
 
 def test_tree_can_be_drawn_while_the_root_still_runs():

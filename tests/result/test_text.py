@@ -55,25 +55,25 @@ def rows_of(result):
 
 def test_the_tree_tells_which_steps_were_rolled_back():
     assert rows_of(flow(Reserve, Charge).execute()) == [
-        "✗ Order 0.0 ms card declined",
-        "├─ ✓ Reserve 0.0 ms rolled back",
-        "└─ ✗ Charge 0.0 ms card declined",
+        "✗ Order 0 µs card declined",
+        "├─ ✓ Reserve 0 µs rolled back",
+        "└─ ✗ Charge 0 µs card declined",
     ]
 
 
 def test_the_tree_tells_which_rollbacks_failed():
     assert rows_of(flow(Stuck, Charge).execute()) == [
-        "✗ Order 0.0 ms card declined",
-        "├─ ✓ Stuck 0.0 ms rollback failed: OSError: the warehouse does not answer",
-        "└─ ✗ Charge 0.0 ms card declined",
+        "✗ Order 0 µs card declined",
+        "├─ ✓ Stuck 0 µs rollback failed: OSError: the warehouse does not answer",
+        "└─ ✗ Charge 0 µs card declined",
     ]
 
 
 def test_tree_and_line_tell_conflicting_writes():
     result = flow(parallel(Left, Right)).execute()
 
-    assert repr(result) == "✓ Order 0.0 ms: conflicting writes: side"
-    assert rows_of(result)[0] == "✓ Order 0.0 ms conflicting writes: side"
+    assert repr(result) == "✓ Order 0 µs: conflicting writes: side"
+    assert rows_of(result)[0] == "✓ Order 0 µs conflicting writes: side"
 
 
 def test_the_line_tells_what_became_of_the_rollback():
@@ -84,7 +84,7 @@ def test_the_line_tells_what_became_of_the_rollback():
         pass
 
     name = Undone.__qualname__
-    assert repr(Undone.execute()) == f"✗ {name} 0.0 ms: card declined, rolled back"
+    assert repr(Undone.execute()) == f"✗ {name} 0 µs: card declined, rolled back"
     assert repr(Broken.execute()).endswith(
         "card declined, rollback failed: OSError: the warehouse does not answer"
     )
@@ -126,12 +126,12 @@ def test_marks_are_ascii_where_the_terminal_has_no_others(monkeypatch, encoding)
     result = flow(Reserve, Idle, Charge).execute()
     monkeypatch.setattr(sys, "stdout", Narrow())
 
-    assert repr(result) == "x Order 0.0 ms: card declined"
+    assert repr(result) == "x Order 0 us: card declined"
     assert rows_of(result) == [
-        "x Order 0.0 ms card declined",
-        "|- + Reserve 0.0 ms rolled back",
-        "|- o Idle 0.0 ms nothing to do",
-        "`- x Charge 0.0 ms card declined",
+        "x Order 0 us card declined",
+        "|- + Reserve 0 us rolled back",
+        "|- o Idle 0 us nothing to do",
+        "`- x Charge 0 us card declined",
     ]
 
 

@@ -95,6 +95,124 @@ def test_clearing_them_forgets_all(errors):
     assert errors.to_dict() == {}
 
 
+def test_merging_adds_the_problems_of_others_with_their_codes(errors):
+    others = Errors()
+    others.add("name", "is too long", code="other")
+    others.add("email", "is no address", code="format")
+
+    errors.merge(others)
+
+    assert [tuple(problem) for problem in errors][2:] == [
+        ("name", "is not polite", None),
+        ("email", "is no address", "format"),
+    ]
+    assert len(others) == 2
+
+
+@pytest.mark.parametrize(
+    ("key", "found"),
+    [("zip", "address.zip"), ("lines.zip", "address.lines.zip"), ("[2]", "address[2]")],
+)
+def test_merging_puts_a_prefix_before_the_keys(key, found):
+    others, errors = Errors(), Errors()
+    others.add(key, "is wrong")
+
+    errors.merge(others, prefix="address")
+
+    assert errors.keys() == [found]
+
+
+def test_merging_takes_the_messages_by_key_that_to_dict_returns(errors):
+    copied = Errors()
+    copied.merge(errors.to_dict(), prefix="user")
+
+    assert copied.to_dict() == {
+        "user.name": ["is too long", "is not polite"],
+        "user.age": ["is no number"],
+    }
+
+
+def test_errors_can_be_merged_with_themselves(errors):
+    errors.merge(errors, "again")
+
+    assert errors.keys() == ["name", "age", "again.name", "again.age"]
+
+
+@pytest.mark.parametrize(
+    "other", [{"name": "is too long"}, {"name": [3]}, ["name"], None, "name"]
+)
+def test_anything_else_cannot_be_merged(errors, other):
+    with pytest.raises(TypeError, match="keys to lists of messages"):
+        errors.merge(other)
+
+    assert len(errors) == 3
+
+
+def test_a_result_is_told_apart_from_its_errors(errors):
+    class Fine(Task[None]):
+        def work(self): ...
+
+    with pytest.raises(TypeError, match=r"such as result\.errors"):
+        errors.merge(Fine.execute())
+
+
+def test_deleting_removes_the_problems_of_a_key_and_returns_the_messages(errors):
+    assert errors.delete("name") == ["is too long", "is not polite"]
+    assert errors.to_dict() == {"age": ["is no number"]}
+
+
+def test_deleting_a_key_without_problems_changes_nothing(errors):
+    assert errors.delete("email") == []
+    assert len(errors) == 3
+
+
+def test_a_task_whose_problems_were_deleted_does_not_fail(run):
+    class Mends(Task[None]):
+        def work(self):
+            self.errors.add("name", "is too long")
+            self.errors.delete("name")
+
+    assert run(Mends).success
+
+
+def test_each_key_is_listed_once_in_the_order_they_were_found(errors):
+    assert errors.keys() == ["name", "age"]
+    assert Errors().keys() == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda errors: errors.add("name", "is new"),
+        lambda errors: errors.merge({}),
+        lambda errors: errors.delete("name"),
+        lambda errors: errors.clear(),
+    ],
+)
+def test_the_errors_of_a_result_refuse_changes(change):
+    class Fine(Task[None]):
+        def work(self): ...
+
+    with pytest.raises(TypeError, match="cannot be changed"):
+        change(Fine.execute().errors)
+
+
+def test_a_parent_collects_the_errors_of_its_children(run):
+    class Line(Task[None]):
+        amount: int
+
+        def work(self): ...
+
+    class Order(Task[None]):
+        def work(self):
+            for number, amount in enumerate(["1", "x"]):
+                result = Line.execute({"amount": amount})
+                self.errors.merge(result.errors, prefix=f"lines[{number}]")
+
+    (problem,) = run(Order).errors
+    assert (problem.key, problem.code) == ("lines[1].amount", "int")
+
+
 def test_problems_can_be_added_while_iterating(errors):
     for problem in errors:
         errors.add(f"{problem.key} again", problem.message)

@@ -443,7 +443,7 @@ def test_every_class_has_a_signature(task):
 
 @EVERY_CLASS
 @pytest.mark.parametrize(
-    "name", ["execute", "execute_or_raise", "aexecute", "aexecute_or_raise"]
+    "name", ["execute", "execute_or_raise", "aexecute", "aexecute_or_raise", "check"]
 )
 def test_what_runs_a_class_shows_its_inputs_too(task, name):
     method = getattr(task, name)

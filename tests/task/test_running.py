@@ -511,6 +511,7 @@ def test_an_instance_does_not_run_inside_its_own_work():
         ("execute_or_raise", r"\.run\(\)\.or_raise\(\)"),
         ("aexecute", r"await .*\.arun\(\)"),
         ("aexecute_or_raise", r"await .*\.arun\(\)\)\.or_raise\(\)"),
+        ("check", "of the class"),
     ],
 )
 def test_executing_an_invocation_is_a_mistake_and_says_so(name, cure):

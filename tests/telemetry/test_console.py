@@ -103,6 +103,7 @@ def test_a_line_has_only_what_its_stream_can_encode():
     Greet.execute()
 
     assert raw.getvalue().decode("cp1252").startswith("x ")
+    assert " us " in raw.getvalue().decode("cp1252")
     assert "wrong: ??" in raw.getvalue().decode("cp1252")
 
 
@@ -121,7 +122,7 @@ def test_a_line_has_only_what_its_stream_can_encode():
 def test_a_line_is_short(task, mark, rest):
     line, result = written(task)
 
-    assert line == f"{mark} {task.__name__} 0.0 ms{rest} #{result.cid[-6:]}\n"
+    assert line == f"{mark} {task.__name__} 0 µs{rest} #{result.cid[-6:]}\n"
 
 
 @pytest.mark.usefixtures("instant")
@@ -134,7 +135,7 @@ def test_a_line_tells_retries(limit, said):
 
     line, _ = written(Down)
 
-    assert f" {limit}000.0 ms {said} [TimeoutError] no answer #" in line
+    assert f" {limit}.00 s {said} [TimeoutError] no answer #" in line
 
 
 def test_a_line_tells_conflicting_writes():
@@ -275,7 +276,7 @@ def test_the_logger_of_a_task_writes_short_lines_too():
 
     assert text == (
         f"  Talking: half way done=0.5 #{result.cid[-6:]}\n"
-        f"✓ Talking 0.0 ms #{result.cid[-6:]}\n"
+        f"✓ Talking 0 µs #{result.cid[-6:]}\n"
     )
 
 

@@ -246,7 +246,7 @@ def test_it(instant):
     )
 
     assert ">       assert_success(Patient.execute())" in finished.stdout
-    assert "- status    success\n" in finished.stdout
+    assert "- status      success\n" in finished.stdout
     assert "assertions.py" not in finished.stdout
 
 

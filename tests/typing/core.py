@@ -19,6 +19,7 @@ from cmdx import (
     Stop,
     Task,
 )
+from cmdx.testing import assert_failed, assert_skipped, assert_success
 
 
 class Receipt:
@@ -249,6 +250,21 @@ class Calling(Task[int]):
         return assert_type(await self.aretry(fetch), str)
 
 
+# -- assertions -----------------------------------------------------------------
+
+
+def asserted(result: Result[Receipt]) -> None:
+    assert_type(assert_success(result, value=Receipt()), Result[Receipt])
+    assert_success(result, context={"order": 7}, outputs={"number": 7}, duration=2)
+    assert_skipped(result, rolled_back=False, duration=(0, 2.5))
+    assert_failed(result, compensated=[Charge, Cleanup], cause=TimeoutError)
+    assert_failed(result, compensated=Charge)  # type: ignore[arg-type]
+    assert_failed(result, rolled_back="yes")  # type: ignore[arg-type]
+    assert_success(result, duration="2 s")  # type: ignore[arg-type]
+    assert_skipped(result, value=3)  # type: ignore[call-arg]
+
+
 def the_package() -> None:
+    assert_type(cmdx.current_task(), Task[Any] | None)
     assert_type(cmdx.__version__, str)
     _ = cmdx.Taks  # type: ignore[attr-defined]

@@ -60,6 +60,8 @@ class Ship(Task[Decimal]):
         default="x", coerce="parse", transform="tidy", validate=["check", len]
     )
     day: date | None = optional(default=None, format="%d.%m.%Y")
+    height: int = optional(default=1, ge=1, message="must be at least {ge}")
+    width: int = optional(default=1, ge=1, message={"ge": "is small", "coerce": "no"})
     tags: list[str] = optional(factory=list, max_length=3)
     mapping: dict[str, int] = optional(factory=dict[str, int])
     needed: int = required(if_=lambda task: task.given("number"), unless="is_light")
@@ -110,6 +112,18 @@ def right(given: Mapping[str, Any], shared: Context) -> None:
     assert_type(Ship.inputs_schema(), dict[str, Any])
     assert_type(Ship.outputs_schema(), dict[str, Any])
     assert_type(Ship.json_schema(), dict[str, Any])
+    assert_type(Ship.check(number=1, weight=Decimal(2), movie=MOVIE, needed=3), Errors)
+    assert_type(Ship.check(given), Errors)
+    assert_type(Ship.check(shared, number=1), Errors)
+    assert_type(Ship.check(result), Errors)
+    mine = Errors()
+    mine.merge(result.errors, prefix="ship")
+    mine.merge(result.errors.to_dict())
+    mine.merge(given)
+    assert_type(mine.delete("number"), list[str])
+    assert_type(mine.keys(), list[str])
+    mine.merge(result)  # type: ignore[arg-type]
+    mine.merge({"number": 3})  # type: ignore[dict-item]
     coercions.register(Address, Address)
     messages.update(required="fehlt", int="muss eine ganze Zahl sein")
 
@@ -127,10 +141,18 @@ def wrong(moment: datetime) -> None:
     assert_type(other, Result[int])
 
 
+class Mistold(Task[None]):
+    other_rule: int = required(ge=1, message={"min": "x"})  # type: ignore[call-overload]
+    other_text: int = required(ge=1, message={"ge": 3})  # type: ignore[call-overload]
+    no_text: int = required(ge=1, message=3)  # type: ignore[call-overload]
+
+
 def misspelt() -> None:
     Ship.execute(nubmer=1)  # type: ignore[call-overload]
     Ship.execute_or_raise(nubmer=1)  # type: ignore[call-overload]
     Ship.execute(1)  # type: ignore[call-overload]
+    Ship.check(nubmer=1)  # type: ignore[call-overload]
+    Ship.check(1)  # type: ignore[call-overload]
 
 
 async def wrong_later() -> None:
