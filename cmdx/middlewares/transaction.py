@@ -61,7 +61,6 @@ if TYPE_CHECKING:
     Manager: TypeAlias = (
         AbstractContextManager[C, Any] | AbstractAsyncContextManager[C, Any]
     )
-    Savepoints: TypeAlias = Callable[[], AbstractAsyncContextManager[Any]]
 
 
 ASYNC_CALLBACK = (
@@ -146,7 +145,7 @@ class Transaction(Generic[C]):
         has_ended = False
         async with opening as connection:
             block = Block(self, connection, is_async=task._cmdx_.awaits)
-            with block, attempt_in_savepoints(task, lambda: self.nest(task, block)):
+            with block, attempt_in_savepoints(task, block):
                 yield
             has_ended = True
         if not has_ended:
@@ -314,13 +313,13 @@ class Driven:
 
 
 @contextmanager
-def attempt_in_savepoints(task: Task[Any], new_savepoint: Savepoints) -> Iterator[None]:
+def attempt_in_savepoints(task: Task[Any], block: Block) -> Iterator[None]:
     """Have an attempt that raises leave nothing behind, if the task retries."""
     run = task._cmdx_
     if not run.plan.retry.catches:
         yield
         return
-    attempt = in_savepoint(task.work, new_savepoint)
+    attempt = in_savepoint(task, block)
     task.work = attempt if run.awaits else lambda: drive(attempt())  # type: ignore[method-assign]
     try:
         yield
@@ -328,12 +327,13 @@ def attempt_in_savepoints(task: Task[Any], new_savepoint: Savepoints) -> Iterato
         del vars(task)["work"]
 
 
-def in_savepoint(work: Callable[[], Any], new_savepoint: Savepoints) -> Any:
-    """Return *work* as a coroutine function that does it in a savepoint."""
+def in_savepoint(task: Task[Any], block: Block) -> Any:
+    """Return ``work`` as a coroutine function that does it in a savepoint."""
+    work = task.work
 
     async def attempt() -> Any:
         halt, value = None, None
-        async with new_savepoint():
+        async with savepoint_in(block, task):
             try:
                 value = work()
                 if iscoroutine(value):
@@ -348,6 +348,18 @@ def in_savepoint(work: Callable[[], Any], new_savepoint: Savepoints) -> Any:
         return value
 
     return attempt
+
+
+@asynccontextmanager
+async def savepoint_in(block: Block, task: Task[Any]) -> AsyncIterator[None]:
+    """Set a savepoint for an attempt, whose callbacks go if it raises."""
+    count = len(block.callbacks)
+    try:
+        async with block.transaction.nest(task, block):
+            yield
+    except BaseException:
+        del block.callbacks[count:]
+        raise
 
 
 async def call_after_commit(block: Block) -> None:

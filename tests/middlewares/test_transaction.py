@@ -279,6 +279,19 @@ def test_a_task_inside_waits_for_the_commit_of_the_one_around_it(way):
     assert seen == ["work", "success"]
 
 
+def test_callbacks_on_commit_of_an_attempt_that_raises_are_not_called(way):
+    seen = []
+
+    async def body(task):
+        way.transaction.on_commit(lambda: seen.append(number))
+        number = task.attempt
+        if task.attempt == 0:
+            raise ValueError
+
+    assert way.run(way.task(body, retrying)).success
+    assert seen == [1]
+
+
 def test_the_signal_of_the_end_comes_after_the_commit(way):
     seen = []
 

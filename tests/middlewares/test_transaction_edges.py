@@ -705,6 +705,16 @@ def test_async_runs_leave_nothing_for_the_garbage_collector(way):
     assert asyncio.run(left_behind_by_coroutines(run, 5)) == {}
 
 
+@ways(Way)
+def test_halts_of_a_task_that_retries_leave_nothing_for_the_garbage_collector(way):
+    async def body(task):
+        task.fail("no")
+
+    task = way.task(body, retry_on(ValueError))
+
+    assert left_behind(lambda: way.run(task), 20) == {}
+
+
 def test_a_failed_commit_leaves_nothing_for_the_garbage_collector():
     @contextmanager
     def refuse():
