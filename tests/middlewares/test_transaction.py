@@ -212,6 +212,23 @@ def test_a_run_whose_last_attempt_raises_leaves_nothing(way):
     assert way.rows() == []
 
 
+def test_an_attempt_is_undone_from_its_beginning_also_after_a_task_inside_failed(way):
+    async def fail(task):
+        await way.insert(2)
+        task.fail("no")
+
+    inner = way.task(fail)
+
+    async def body(task):
+        await way.insert(1)
+        assert (await way.run_inside(inner)).failed
+        if task.attempt == 0:
+            raise ValueError
+
+    assert way.run(way.task(body, retrying)).retries == 1
+    assert way.rows() == [1]
+
+
 def test_a_skip_of_a_task_that_retries_is_committed(way):
     async def body(task):
         await way.insert(1)

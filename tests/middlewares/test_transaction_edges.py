@@ -308,6 +308,33 @@ def test_a_connection_in_a_null_context_stays_open(tmp_path):
         assert way.rows() == [1]
 
 
+@ways(SharedSqlite)
+def test_an_interrupt_rolls_back_a_connection_that_stays_open(way):
+    way.transaction.factory = lambda: nullcontext(way.connection)
+
+    async def body(_task):
+        await way.insert(1)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        way.run(way.task(body))
+    assert not way.connection.in_transaction
+    assert way.rows() == []
+
+
+@ways(AlchemySession)
+def test_a_session_that_is_not_used_does_not_connect(way):
+    from sqlalchemy import event
+
+    connected = []
+    event.listen(way.engine, "connect", lambda *_: connected.append("connected"))
+
+    async def body(_task): ...
+
+    assert way.run(way.task(body)).success
+    assert connected == []
+
+
 def test_it_shows_its_factory():
     def connect(): ...
 
