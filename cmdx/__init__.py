@@ -20,7 +20,7 @@ from cmdx.declare.hooks import (
     on_skipped,
     on_success,
 )
-from cmdx.declare.middleware import middleware
+from cmdx.declare.middleware import middleware, without_middleware
 from cmdx.exceptions import (
     AsyncTaskError,
     CallbackError,
@@ -140,6 +140,7 @@ __all__ = [
     "task_rolled_back",
     "task_started",
     "telemetry",
+    "without_middleware",
 ]
 
 # What not every program needs is imported when it is first asked for.

@@ -34,6 +34,7 @@ from cmdx.declare.middleware import (
     MiddlewareDeclaration,
     compile_around_hooks,
     compile_middlewares,
+    middleware_name,
     middlewares_of,
 )
 from cmdx.declare.signatures import awaits, call_problem, positional_count
@@ -155,7 +156,7 @@ class Blueprint:
             settings,
             Fields.of(task),
             hooks_of(task),
-            tuple(middlewares_of(task)),
+            middlewares_of(task),
             RetryPolicy.fold(declarations(task, RetryDeclaration)),
         )
 
@@ -244,7 +245,7 @@ def awaiting_part(blueprint: Blueprint) -> str | None:
     for declaration in blueprint.middlewares:
         for call in declaration.calls:
             if awaits(call):
-                return str(getattr(call, "__qualname__", repr(call)))
+                return middleware_name(call)
     for part in task._cmdx_.parts():
         if part._cmdx_.plan.awaits:
             return str(part.__qualname__)

@@ -1,6 +1,8 @@
 """
 ``@middleware``: generators that are wrapped around a run.
 
+``@without_middleware`` leaves out some of those that a class inherits.
+
 A middleware is a generator function of the task with exactly one ``yield``::
 
     def timed(task):
@@ -26,8 +28,9 @@ from cmdx.declare.signatures import call_problem
 from cmdx.exceptions import CallbackError, DefinitionError, MiddlewareError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable
 
+    from cmdx.declare.blueprint import Definition
     from cmdx.task import Task
 
 T = TypeVar("T", bound="type[Task[Any]]")
@@ -40,6 +43,19 @@ class MiddlewareDeclaration:
     calls: tuple[Callable[..., Any], ...]
     if_: Gate | None
     unless: Gate | None
+
+
+@attrs.frozen
+class MiddlewareRemoval:
+    """What one ``@without_middleware`` line said."""
+
+    calls: tuple[Callable[..., Any], ...]
+
+    def removes(self, call: Callable[..., Any]) -> bool:
+        """Tell whether *call* is one of those, or an instance of one."""
+        return call in self.calls or any(
+            isinstance(call, given) for given in self.calls if isinstance(given, type)
+        )
 
 
 class Wrapper(NamedTuple):
@@ -78,6 +94,58 @@ def middleware(
     made = tuple(map(check_middleware, calls))
     declaration = MiddlewareDeclaration(made, if_, unless)
     return lambda cls: declare(cls, declaration, by="middleware")
+
+
+def without_middleware(*calls: Callable[..., Any]) -> Callable[[T], T]:
+    """
+    Leave out *calls* from the middlewares that the decorated class inherits.
+
+    Middlewares of the class itself stay, so one that is left out and declared again
+    moves inside. Subclasses inherit that it is left out.
+
+    Args:
+        calls: The middlewares, as they were given to ``@middleware``; a class stands
+            for all its instances.
+    """
+    if not calls or is_task_class(calls[0]):
+        message = (
+            "@without_middleware needs at least one middleware. "
+            "Give it those to leave out: @without_middleware(timed, traced)."
+        )
+        raise DefinitionError(message)
+    return lambda cls: leave_out(cls, MiddlewareRemoval(calls))
+
+
+def leave_out(cls: T, removal: MiddlewareRemoval) -> T:
+    """Add *removal* to the declarations of *cls*, which must inherit what it names."""
+    if is_task_class(cls):
+        check_removal(cls, removal)
+    return declare(cls, removal, by="without_middleware")
+
+
+def check_removal(cls: type[Task[Any]], removal: MiddlewareRemoval) -> None:
+    """Refuse what *cls* does not inherit."""
+    known = [call for declared in inherited_by(cls) for call in declared.calls]
+    for given in removal.calls:
+        if not any(map(MiddlewareRemoval((given,)).removes, known)):
+            names = ", ".join(dict.fromkeys(map(middleware_name, known))) or "none"
+            message = (
+                f"{cls.__qualname__} does not inherit the middleware "
+                f"{middleware_name(given)}. The inherited ones are: {names}. "
+                "Give @without_middleware the object that was given to @middleware, "
+                "or its class."
+            )
+            raise DefinitionError(message)
+
+
+def inherited_by(cls: type) -> list[MiddlewareDeclaration]:
+    """Return the middlewares that the ancestors of *cls* give it."""
+    return fold_middlewares(list(definitions(cls))[:-1])
+
+
+def middleware_name(call: Callable[..., Any]) -> str:
+    """Return what a middleware is called in messages."""
+    return str(getattr(call, "__qualname__", repr(call)))
 
 
 def check_middleware(call: Any) -> Callable[..., Any]:
@@ -120,13 +188,31 @@ def new_middleware(cls: type) -> Any:
     return cls()
 
 
-def middlewares_of(cls: type) -> Iterator[MiddlewareDeclaration]:
-    """Yield the middlewares of *cls* and its ancestors, the outermost first."""
-    for definition in definitions(cls):
+def middlewares_of(cls: type) -> tuple[MiddlewareDeclaration, ...]:
+    """Return the middlewares of *cls* and its ancestors, the outermost first."""
+    return tuple(fold_middlewares(definitions(cls)))
+
+
+def fold_middlewares(
+    definitions: Iterable[Definition],
+) -> list[MiddlewareDeclaration]:
+    """Return what classes declare, without what those further down leave out."""
+    found: list[MiddlewareDeclaration] = []
+    for definition in definitions:
         # The decorator written first is applied last, and is the outermost one.
-        for declaration in reversed(definition.declarations):
-            if isinstance(declaration, MiddlewareDeclaration):
-                yield declaration
+        said = definition.declarations[::-1]
+        for removal in (item for item in said if isinstance(item, MiddlewareRemoval)):
+            found = [remaining_part(declared, removal) for declared in found]
+        found += [item for item in said if isinstance(item, MiddlewareDeclaration)]
+    return [declared for declared in found if declared.calls]
+
+
+def remaining_part(
+    declared: MiddlewareDeclaration, removal: MiddlewareRemoval
+) -> MiddlewareDeclaration:
+    """Return a declaration without the middlewares that *removal* leaves out."""
+    kept = tuple(call for call in declared.calls if not removal.removes(call))
+    return attrs.evolve(declared, calls=kept)
 
 
 def compile_middlewares(
@@ -135,7 +221,7 @@ def compile_middlewares(
     """Make the middlewares of *cls* ready, the outermost first."""
     return tuple(
         Wrapper(
-            getattr(call, "__qualname__", repr(call)),
+            middleware_name(call),
             call,
             compile_gate("@middleware", cls, declaration.if_, declaration.unless),
             MiddlewareError,

@@ -5,6 +5,8 @@ Middlewares for use with ``@middleware``.
 ``breaker``: ``Breaker``, no calls to a dependency that is down
 ``rate_limit``: ``RateLimit``, a limit on the number of runs in a time span
 ``deadline``: ``Deadline``, a time limit for a whole run
+``transaction``: ``Transaction``, a run in a transaction of a database
+``connections``: transactions and savepoints of connections and sessions
 ``shared``: state that is shared by name
 
 Each works for synchronous and asynchronous runs.
@@ -14,8 +16,10 @@ from __future__ import annotations
 
 from cmdx.middlewares.breaker import Breaker, Circuit, circuits
 from cmdx.middlewares.breaker_state import Phase
+from cmdx.middlewares.connections import TransactionAborted
 from cmdx.middlewares.deadline import Deadline
 from cmdx.middlewares.rate_limit import Limiter, RateLimit, limiters
+from cmdx.middlewares.transaction import Transaction
 
 __all__ = [
     "Breaker",
@@ -24,6 +28,8 @@ __all__ = [
     "Limiter",
     "Phase",
     "RateLimit",
+    "Transaction",
+    "TransactionAborted",
     "circuits",
     "limiters",
 ]

@@ -32,6 +32,7 @@ from cmdx import (
     step,
     task_executed,
     telemetry,
+    without_middleware,
 )
 
 if TYPE_CHECKING:
@@ -188,6 +189,19 @@ assert_type(Wrapped.execute(), Result[None])
 middleware(3)  # type: ignore[arg-type]
 middleware(audited, iff=True)  # type: ignore[call-arg]
 middleware(audited)(NoTask)  # type: ignore[type-var]
+
+
+@without_middleware(audited, Limited)
+class Unwrapped(Wrapped):
+    pass
+
+
+assert_type(Unwrapped.execute(), Result[None])
+
+without_middleware(3)  # type: ignore[arg-type]
+without_middleware("audited")  # type: ignore[arg-type]
+without_middleware(audited, if_=True)  # type: ignore[call-arg]
+without_middleware(audited)(NoTask)  # type: ignore[type-var]
 
 
 # -- steps ----------------------------------------------------------------------
