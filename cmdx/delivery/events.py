@@ -60,9 +60,8 @@ def event_row(
         conversation=check_conversation(conversation),
     )
     options = {"key": key_of(courier, conversation), "id": check_id(id_)}
-    row = new_row(courier.queue, task, options, courier.queue.store.now())
-    rank = courier.rank_of(event_type)
-    return {**row, "rank": rank, "lane": rank, "options": None}, task
+    now, rank = courier.queue.store.now(), courier.rank_of(event_type)
+    return new_row(courier.queue, task, options, now, lane=rank), task
 
 
 def key_of(courier: Courier, conversation: str | None) -> str | None:

@@ -17,7 +17,6 @@ from collections import Counter, deque
 from typing import TYPE_CHECKING, Any
 
 from cmdx.delivery import records
-from cmdx.delivery.keys import key_in_order
 from cmdx.delivery.machine import FAILED
 from cmdx.delivery.records import number_of
 from cmdx.delivery.sending import exchange_of
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
     from cmdx.delivery.sending import Exchange
     from cmdx.delivery.visits import Ended, Notice
     from cmdx.queue.lanes import Visit
-    from cmdx.queue.table import JobRecord
     from cmdx.stores import Statements
 
 
@@ -141,10 +139,6 @@ class CourierLane:
     def outcome_of(self, result: Result[Any], note: Any) -> Exchange:
         """Return what came of a send."""
         return exchange_of(result, note)
-
-    def replay_key(self, job: JobRecord) -> str | None:
-        """Return the key of its conversation, also for an event that has overtaken."""
-        return None if job.key is None else key_in_order(job.key)
 
     def tell(self, notice: Notice) -> None:
         """Send the signal of a notice."""

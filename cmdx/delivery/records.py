@@ -58,6 +58,11 @@ class CourierRecord(NamedTuple):
     tracks: Mapping[str, int]
     """The number of each event type that it has ever had."""
 
+    @property
+    def ranks(self) -> range:
+        """Those of its events, and of no other jobs."""
+        return range(first_rank(self.number), first_rank(self.number + 1))
+
     def rank_of(self, event_type: str) -> int:
         """Return what waiting events of a type are found by."""
         return first_rank(self.number) + self.tracks[event_type]
@@ -219,7 +224,7 @@ OLDEST_KEY = f"""
 """  # noqa: S608 -- constants
 HEAD_OF_KEY = f"""
     {SELECT} where queue = :queue and key = :key
-    and (state = 'ready' or state = 'running')
+    and (state = 'ready' or state = 'running') and rank >= :first and rank < :end
 """
 STORED_BY = f"""
     select 1 from cmdx_job where {WAITING} and due_at <= :time and sequence <= :sequence

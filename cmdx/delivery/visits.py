@@ -111,7 +111,7 @@ class CourierVisit:
             for event_type in record.tracks
             if event_type not in courier.gone_types
         }
-        self.waiting = WaitingEvents(statements, visit.queue, self.ranks)
+        self.waiting = WaitingEvents(statements, record, self.ranks)
         self.overtaking = Overtaking(statements, visit.queue, self.waiting)
 
     # -- ends -----------------------------------------------------------------------

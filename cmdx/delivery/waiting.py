@@ -13,6 +13,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from cmdx.delivery import records
+from cmdx.queue.records import HEAD
 from cmdx.queue.table import JobState
 from cmdx.queue.upkeep import readable
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from cmdx.delivery.machine import Mark
+    from cmdx.delivery.records import CourierRecord
     from cmdx.queue.table import JobRecord
     from cmdx.stores import Statements
 
@@ -43,19 +45,20 @@ class WaitingEvents:
 
     Args:
         statements: Those of the transaction.
-        queue: The name of the queue.
+        courier: The courier.
         ranks: The rank of each event type that has an endpoint, in whatever process.
     """
 
     def __init__(
-        self, statements: Statements, queue: str, ranks: Mapping[str, int]
+        self, statements: Statements, courier: CourierRecord, ranks: Mapping[str, int]
     ) -> None:
         self._statements = statements
         self._execute = statements.execute
         self._now = statements.now
         self.has_buried = False
         """Whether an event was in the way that cannot be read, and is dead now."""
-        self._queue = queue
+        self._queue = courier.queue
+        self._lane = courier.ranks
         self._ranks = ranks
 
     # -- whether there are any ------------------------------------------------------
@@ -144,9 +147,18 @@ class WaitingEvents:
         return before if before is not None and before.state == READY else None
 
     def head_of(self, key: str) -> JobRecord | None:
-        """Return the event of a conversation that goes first, or is on its way."""
-        found = self._read(records.HEAD_OF_KEY, queue=self._queue, key=key)
+        """
+        Return the event of a conversation that goes first, or is on its way.
+
+        None also if a job of others is in its place.
+        """
+        lane: dict[str, Any] = {"first": self._lane.start, "end": self._lane.stop}
+        found = self._read(records.HEAD_OF_KEY, queue=self._queue, key=key, **lane)
         return found[0] if found else None
+
+    def has_head(self, key: str) -> bool:
+        """Tell whether another job with a key must not become ready."""
+        return bool(self._execute(HEAD, queue=self._queue, key=key))
 
     def _select(self, sql: str, rank: int, **values: Any) -> list[JobRecord]:
         return self._read(sql, **self._place(rank), **values)

@@ -182,6 +182,28 @@ def test_an_event_that_overtakes_and_is_cancelled_is_replayed_in_order(
     assert (again.job.key, again.out_of_order) == ("courier/default/c", False)
 
 
+def test_a_process_without_couriers_replays_what_has_overtaken_in_order(
+    tmp_path, hook, clock
+):
+    del clock
+    with SqliteStore(tmp_path / "app.db") as store, SqliteStore(store.name) as other:
+        queue = Queue(store, keep=1e6)
+        paths = {name: Endpoint(f"{hook.url}/{name}") for name in ("paid", "left")}
+        courier = Courier(queue, paths, retention=3600, recovery_rate=0.1, **ALLOWED)
+        hook.script("/paid", [500])
+        for number in (1, 2, 3):
+            courier.send("paid", number, conversation="c")
+        queue.drain(ahead=3)
+        for number in (4, 5):
+            courier.send("paid", number, conversation="c")
+        queue.drain(ahead=10)
+        late = courier.send("left", 6, conversation="c")
+        queue.drain(ahead=200)
+        assert late.refresh().out_of_order
+        assert Queue(other).replay(late.id).key == "courier/default/c"
+        assert late.refresh().job.key == "courier/default/c"
+
+
 # -- probes ----------------------------------------------------------------------------
 
 
@@ -469,3 +491,53 @@ def test_states_are_told_once_each(queue, hook, new_courier):
         queue.drain(ahead=10)
     ways = ["failed", "in_transition", "recovered", "up"]
     assert [str(facts["new"]) for _, facts in sent] == ways
+
+
+# -- keys ------------------------------------------------------------------------------
+
+
+def give_key(queue, job, key):
+    """Give a job a key that it could have before such keys were reserved."""
+    queue.store.transact(
+        lambda statements: statements.execute(
+            "update cmdx_job set key = :key where id = :id", key=key, id=job.id
+        )
+    )
+
+
+@on_each_store
+def test_a_job_with_the_key_of_a_conversation_stops_nobody(queue, hook, new_courier):
+    courier = new_courier("paid")
+    hook.script("/paid", [500])
+    job = queue.enqueue(Plain(), key="mine", after=100)
+    give_key(queue, job, "courier/default/ada")
+    first = courier.send("paid", 0)
+    behind = courier.send("paid", 1, conversation="ada")
+    queue.drain()
+    queue.cancel(first.id)
+    queue.drain(ahead=50)
+    other = courier.send("paid", 2, conversation="bob")
+    queue.drain(ahead=40)
+    assert other.refresh().state == "done"
+    queue.drain(ahead=300)
+    assert (job.refresh().state, behind.refresh().state) == ("done", "done")
+    assert courier.state == "up"
+
+
+def test_a_job_with_a_key_of_events_that_overtake_stops_nobody(
+    queue, hook, new_courier
+):
+    courier = new_courier("paid", "left", recovery_rate=0.1)
+    hook.script("/paid", [500])
+    for number in (1, 2, 3):
+        courier.send("paid", number, conversation="c")
+    queue.drain(ahead=3)
+    for number in (4, 5):
+        courier.send("paid", number, conversation="c")
+    queue.drain(ahead=10)
+    job = queue.enqueue(Plain(), key="mine", after=1000)
+    queue.drain()
+    give_key(queue, job, "courier-overtaking/default/c")
+    six = courier.send("left", 6, conversation="c")
+    queue.drain(ahead=2000)
+    assert (six.refresh().state, job.refresh().state) == ("done", "done")
