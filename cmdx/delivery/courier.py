@@ -32,7 +32,13 @@ from cmdx.delivery.endpoints import (
     check_url,
     read_configuration,
 )
-from cmdx.delivery.events import TASK, event_row, job_filters
+from cmdx.delivery.events import (
+    TASK,
+    event_row,
+    job_filters,
+    send_within,
+    sending,
+)
 from cmdx.delivery.guard import Guard, checked_allow
 from cmdx.delivery.lane import CourierLane
 from cmdx.delivery.signing import checked_secrets
@@ -41,7 +47,7 @@ from cmdx.queue import Job, JobGone, actions
 from cmdx.queue.enqueue import check_text
 from cmdx.queue.filters import with_dead
 from cmdx.queue.lanes import lane_beside
-from cmdx.queue.outbox import outbox_of, write_in_outbox
+from cmdx.queue.outbox import outbox_of
 from cmdx.run.lifecycle import drive
 
 if TYPE_CHECKING:
@@ -203,13 +209,12 @@ class Courier:
                 stored in its transaction, and is there if you commit.
         """
         row, task = event_row(self, event_type, payload, conversation, id)
-        may_be_there = id is not None
+        has_id = id is not None
         if within is not None:
             outbox = drive(outbox_of(within, self.queue.store, awaits=False))
-            found = drive(write_in_outbox(outbox, row, may_be_there=may_be_there))
+            found = drive(send_within(outbox, row, has_id=has_id))
             return Delivery(actions.uncommitted(self.queue, found, row, task))
-        action = actions.enqueuing(self.queue, row, task, may_be_there=may_be_there)
-        return Delivery(self.queue._do(action))
+        return Delivery(self.queue._do(sending(self.queue, row, task, has_id=has_id)))
 
     async def asend(
         self,
@@ -226,12 +231,12 @@ class Courier:
         *within* may be an asynchronous connection.
         """
         row, task = event_row(self, event_type, payload, conversation, id)
-        may_be_there = id is not None
+        has_id = id is not None
         if within is not None:
             outbox = await outbox_of(within, self.queue.store, awaits=True)
-            found = await write_in_outbox(outbox, row, may_be_there=may_be_there)
+            found = await send_within(outbox, row, has_id=has_id)
             return Delivery(actions.uncommitted(self.queue, found, row, task))
-        action = actions.enqueuing(self.queue, row, task, may_be_there=may_be_there)
+        action = sending(self.queue, row, task, has_id=has_id)
         return Delivery(await self.queue._ado(action))
 
     # -- looking --------------------------------------------------------------------
@@ -352,10 +357,9 @@ class Courier:
 
 def reading_attempts(delivery: Delivery) -> Any:
     """Return the unit that reads the attempts of a delivery."""
-    sequence = delivery.job._record.sequence
 
     def read(statements: Statements) -> list[DeliveryAttempt]:
-        rows = statements.execute(records.ATTEMPTS_OF, delivery=sequence)
+        rows = statements.execute(records.ATTEMPTS_OF, delivery=delivery.id)
         return [DeliveryAttempt(*row) for row in rows]
 
     return read

@@ -10,20 +10,29 @@ import json
 import re
 from typing import TYPE_CHECKING, Any, TypedDict
 
+import attrs
+
 from cmdx.declare.checks import check_names
 from cmdx.delivery.errors import DeliveryError
 from cmdx.delivery.keys import conversation_key
+from cmdx.delivery.records import FORGET_ATTEMPTS
 from cmdx.delivery.sending import Deliver
+from cmdx.queue import actions
 from cmdx.queue.enqueue import new_row
+from cmdx.queue.outbox import write_in_outbox
 from cmdx.queue.table import storable_text
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     from cmdx.delivery.courier import Courier
+    from cmdx.queue import Job, Queue
+    from cmdx.queue.actions import Action
     from cmdx.queue.enqueue import Row
     from cmdx.queue.filters import JobFilters
-    from cmdx.queue.table import JobState
+    from cmdx.queue.outbox import Outbox
+    from cmdx.queue.table import JobRecord, JobState
+    from cmdx.stores import Statements
 
 LARGEST_BODY = 256 * 1024
 """Bytes."""
@@ -117,6 +126,38 @@ def body_of(payload: Any) -> str:
         )
         raise DeliveryError(message)
     return body
+
+
+# -- storing --------------------------------------------------------------------------
+
+
+def sending(
+    queue: Queue, row: Row, task: Deliver, *, has_id: bool
+) -> Action[JobRecord | None, Job[int]]:
+    """
+    Store an event, unless there is one with its id.
+
+    Attempts that an event of this id has left, which was removed, are not its own.
+    """
+    action = actions.enqueuing(queue, row, task, may_be_there=has_id)
+    if not has_id:
+        return action
+
+    def write(statements: Statements) -> JobRecord | None:
+        found = action.unit(statements)
+        if found is None:
+            statements.execute(FORGET_ATTEMPTS, delivery=row["id"])
+        return found
+
+    return attrs.evolve(action, unit=write)
+
+
+async def send_within(outbox: Outbox, row: Row, *, has_id: bool) -> JobRecord | None:
+    """Do what ``sending`` does, by the connection of the caller."""
+    found = await write_in_outbox(outbox, row, may_be_there=has_id)
+    if has_id and found is None:
+        await outbox.execute(FORGET_ATTEMPTS, delivery=row["id"])
+    return found
 
 
 # -- looking --------------------------------------------------------------------------

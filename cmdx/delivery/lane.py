@@ -48,8 +48,8 @@ class CourierLane:
         """The workers of this process that are sending, or were the last to claim."""
         self._turn = 0
         """Counts the rounds, so that each endpoint is the first one now and then."""
-        self._checked = -1
-        """The delivery whose attempts were checked last."""
+        self._checked = ""
+        """The id of the delivery whose attempts were checked last."""
 
     def visit(self, statements: Statements, visit: Visit) -> None:
         """Write how events have ended, and claim others."""

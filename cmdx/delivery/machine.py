@@ -84,7 +84,7 @@ class Fate(Enum):
 class Send:
     """An event that was sent: to which endpoint, and in which epoch."""
 
-    sequence: int
+    id: str
     event_type: str
     epoch: int
     drops: bool = False
@@ -122,8 +122,8 @@ class Install:
     """How many rounds have failed, one after the other."""
     round_at: float = 0.0
     """When the next round may begin."""
-    probes: frozenset[int] = frozenset()
-    """The probes under way."""
+    probes: frozenset[str] = frozenset()
+    """The probes under way, by their ids."""
     has_failed_probe: bool = False
     """Whether a probe of this round has failed; its end clears it."""
     has_answered: bool = False
@@ -167,7 +167,7 @@ def end_send(
         accepted: Whether the endpoint has accepted it in time.
         wait: The seconds that the endpoint asks to wait.
     """
-    if send.sequence in install.probes:
+    if send.id in install.probes:
         return end_probe(install, send, now, accepted=accepted, wait=wait)
     if accepted:
         return install, Fate.DELIVERED
@@ -196,10 +196,10 @@ def end_probe(
         install, failing=failing, has_answered=accepted, has_failed_probe=has_failed
     )
     fate = Fate.DELIVERED if accepted else Fate.STORED
-    return without_probes(install, {send.sequence}, now), fate
+    return without_probes(install, {send.id}, now), fate
 
 
-def without_probes(install: Install, gone: Collection[int], now: float) -> Install:
+def without_probes(install: Install, gone: Collection[str], now: float) -> Install:
     """Return the install without probes that are over; the round may be over too."""
     probes = install.probes.difference(gone)
     if probes or not install.probes:
@@ -277,7 +277,7 @@ def may_probe_with(install: Install, event_type: str, now: float) -> bool:
     return install.failing.get(event_type, 0.0) <= now
 
 
-def begin_probes(install: Install, probes: Collection[int]) -> Install:
+def begin_probes(install: Install, probes: Collection[str]) -> Install:
     """Note which probes are under way."""
     return attrs.evolve(install, probes=install.probes.union(probes))
 

@@ -134,7 +134,7 @@ def save_install(
 
 READERS: dict[str, Callable[[Any], Any]] = {
     "state": CourierState,
-    "probes": frozenset,
+    "probes": lambda ids: frozenset(map(str, ids)),
     "overtaken": frozenset,
     "mark": lambda mark: None if mark is None else Mark(**mark),
 }
@@ -232,7 +232,7 @@ STORED_BY = f"""
 IS_WAITING = f"{STORED_BY} limit 1"
 IS_RUNNING_SINCE = f"{STORED_BY} and started_at >= :time limit 1"
 LAST_SEQUENCE = "select max(sequence) from cmdx_job"
-RUNNING = "select 1 from cmdx_job where sequence = :sequence and state = 'running'"
+RUNNING = "select 1 from cmdx_job where id = :id and state = 'running'"
 START = """
     update cmdx_job set state = 'running', owner = :owner, started_at = :now,
     lane_facts = :facts where sequence = :sequence
@@ -268,27 +268,29 @@ def mark_of(statements: Statements) -> Mark:
 # -- attempts -------------------------------------------------------------------------
 
 ADD_ATTEMPT = """
-    insert into cmdx_delivery_attempt
+    insert into cmdx_webhook_attempt
     (delivery, number, sent_at, duration, status, reason, answer)
     values (
         :delivery,
-        (select coalesce(max(number), 0) + 1 from cmdx_delivery_attempt
+        (select coalesce(max(number), 0) + 1 from cmdx_webhook_attempt
          where delivery = :delivery),
         :sent_at, :duration, :status, :reason, :answer
     )
 """
 ATTEMPTS_OF = """
     select number, sent_at, duration, status, reason, answer
-    from cmdx_delivery_attempt where delivery = :delivery order by number
+    from cmdx_webhook_attempt where delivery = :delivery order by number
 """
 NEXT_DELIVERIES = """
-    select distinct delivery from cmdx_delivery_attempt
+    select distinct delivery from cmdx_webhook_attempt
     where delivery > :after order by delivery limit :limit
 """
 REMOVE_ATTEMPTS = """
-    delete from cmdx_delivery_attempt where delivery > :after and delivery <= :last
-    and not exists (select 1 from cmdx_job where sequence = delivery)
+    delete from cmdx_webhook_attempt where delivery > :after and delivery <= :last
+    and not exists (select 1 from cmdx_job where id = delivery)
 """
+FORGET_ATTEMPTS = "delete from cmdx_webhook_attempt where delivery = :delivery"
+"""For a new event that has the id of one that was removed."""
 
 
 def add_attempts(
@@ -299,7 +301,7 @@ def add_attempts(
         ADD_ATTEMPT,
         [
             {
-                "delivery": event.sequence,
+                "delivery": event.id,
                 "sent_at": exchange.sent_at,
                 "duration": exchange.duration,
                 "status": exchange.status,
@@ -315,17 +317,17 @@ MOST_CHECKED = 5000
 """How many deliveries are checked for attempts that nobody can ask for any more."""
 
 
-def remove_attempts(statements: Statements, after: int) -> int:
+def remove_attempts(statements: Statements, after: str) -> str:
     """
     Remove attempts of deliveries that were removed; return where to go on.
 
     Args:
         statements: Those of the transaction.
-        after: The delivery that was checked last.
+        after: The id of the delivery that was checked last; empty to begin.
     """
     rows = statements.execute(NEXT_DELIVERIES, after=after, limit=MOST_CHECKED)
     if not rows:
-        return -1
-    last: int = rows[-1][0]
+        return ""
+    last: str = rows[-1][0]
     statements.execute(REMOVE_ATTEMPTS, after=after, last=last)
-    return last if len(rows) == MOST_CHECKED else -1
+    return last if len(rows) == MOST_CHECKED else ""

@@ -165,7 +165,7 @@ class CourierVisit:
             failed = Fate.STORED if facts.attempts <= most else Fate.DROPPED
             return self.install, Fate.DELIVERED if accepted else failed
         drops = endpoint is not None and endpoint.max_retries == 0
-        send = Send(event.sequence, event_type, facts.epoch, drops)
+        send = Send(event.id, event_type, facts.epoch, drops)
         return machine.end_send(
             self.install, send, self.now, accepted=accepted, wait=exchange.wait
         )
@@ -244,9 +244,9 @@ class CourierVisit:
     def forget_lost_probes(self) -> None:
         """Forget probes that nobody sends any more: their process has died."""
         lost = {
-            number
-            for number in self.install.probes
-            if not self.statements.execute(records.RUNNING, sequence=number)
+            id_
+            for id_ in self.install.probes
+            if not self.statements.execute(records.RUNNING, id=id_)
         }
         if lost:
             self.become(machine.without_probes(self.install, lost, self.now))
@@ -341,7 +341,7 @@ class CourierVisit:
         else:
             found = [self.waiting.oldest()]
         # One event may stand before two others.
-        probes = {probe.sequence: probe for probe in found if probe is not None}
+        probes = {probe.id: probe for probe in found if probe is not None}
         for probe in probes.values():
             event_type = self.record.event_type_of(probe.rank)
             is_own = event_type in self.courier.endpoints  # else another process sends
@@ -356,7 +356,7 @@ class CourierVisit:
         claimed = claimed._replace(lane_facts=facts.text())
         self.visit.claimed.append(claimed)
         if offer.are_probes:
-            install = machine.begin_probes(install, [event.sequence])
+            install = machine.begin_probes(install, [event.id])
         elif install.is_recovering:
             install = machine.take_turn(install)
             if self.courier.recovery_rate is not None:

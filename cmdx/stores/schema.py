@@ -217,10 +217,10 @@ COURIER = Table(
     ),
 )
 
-DELIVERY_ATTEMPT = Table(
-    "cmdx_delivery_attempt",
+WEBHOOK_ATTEMPT = Table(
+    "cmdx_webhook_attempt",
     {
-        "delivery": "bigint not null",
+        "delivery": "text not null",
         "number": "integer not null",
         "sent_at": "double precision not null",
         "duration": "double precision not null",
@@ -236,7 +236,7 @@ Migration: TypeAlias = tuple[Table | str, ...]
 MIGRATIONS: tuple[Migration, ...] = (
     (OPERATION,),
     (JOB, QUEUE, WORKER, SCHEDULE),
-    (COURIER, DELIVERY_ATTEMPT),
+    (COURIER, WEBHOOK_ATTEMPT),
 )
 """What each version adds: tables, or SQL that both databases understand."""
 

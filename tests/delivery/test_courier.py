@@ -341,9 +341,42 @@ def test_attempts_of_events_that_were_removed_are_removed(
     clock.advance(100)
     queue.drain(ahead=10)
     rows = store.transact(
-        lambda statements: statements.execute("select * from cmdx_delivery_attempt")
+        lambda statements: statements.execute("select * from cmdx_webhook_attempt")
     )
     assert rows == []
+
+
+@on_each_store
+@pytest.mark.parametrize("id_", ["new", "old"])
+def test_an_event_does_not_inherit_the_attempts_of_one_that_was_removed(
+    queue, hook, new_courier, id_
+):
+    courier = new_courier("paid")
+    hook.script("/paid", [500, 500])
+    courier.send("paid", 1, id="old")
+    queue.drain(ahead=20)
+    assert len(courier.attempts("old")) == 3
+    queue.prune("done", until=queue.store.now() + 1)
+    courier.send("paid", 2, id=id_)
+    assert courier.attempts(id_) == []
+    queue.drain()
+    assert [attempt.number for attempt in courier.attempts(id_)] == [1]
+
+
+def test_an_event_in_a_transaction_of_the_caller_does_not_inherit_attempts(
+    tmp_path, hook, clock
+):
+    del clock
+    with SqliteStore(tmp_path / "app.db") as store:
+        queue = Queue(store)
+        courier = Courier(queue, {"paid": Endpoint(f"{hook.url}/p")}, **ALLOWED)
+        courier.send("paid", 1, id="same")
+        queue.drain()
+        queue.prune("done", until=store.now() + 1)
+        with sqlite3.connect(store.name) as connection:
+            courier.send("paid", 1, id="same", within=connection)
+        connection.close()
+        assert courier.attempts("same") == []
 
 
 def test_signals_tell_what_became_of_an_event(queue, hook, new_courier):

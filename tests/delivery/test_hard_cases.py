@@ -314,7 +314,7 @@ def test_attempts_are_removed_with_their_events(store, clock, hook, monkeypatch)
         queue.drain()
     rows = store.transact(
         lambda statements: statements.execute(
-            "select count(*) from cmdx_delivery_attempt"
+            "select count(*) from cmdx_webhook_attempt"
         )
     )
     assert rows == [(0,)]
