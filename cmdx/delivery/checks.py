@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from cmdx.declare.checks import finite_number
+from cmdx.declare.checks import Kinds, finite_number
 from cmdx.delivery.signing import SIGNINGS
 from cmdx.exceptions import DefinitionError
 from cmdx.queue import Queue
@@ -24,13 +24,24 @@ def are_statuses(value: object) -> bool:
 
 def is_status(value: object) -> bool:
     """Tell whether *value* is a status of HTTP."""
-    return type(value) is int and value in STATUSES
+    is_whole = isinstance(value, int) and not isinstance(value, bool)
+    return is_whole and value in STATUSES
 
 
-KINDS = {
+KINDS: Kinds = {
     "signing": (lambda value: value in SIGNINGS, '"standard", "sha1" or "sha256"'),
     "accept": (are_statuses, "statuses of HTTP, such as (200, 201)"),
+    "allow_http": (lambda value: isinstance(value, bool), "True or False"),
 }
+
+
+def check_options(**options: object) -> None:
+    """Refuse options whose value does not fit their kind; None fits none of them."""
+    for name, value in options.items():
+        fits, expected = KINDS[name]
+        if not fits(value):
+            message = f"Courier: {name} must be {expected}, got {value!r}."
+            raise DefinitionError(message)
 
 
 def check_queue(queue: object) -> Queue:

@@ -15,12 +15,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from cmdx.declare.checks import check_count, check_kinds, check_seconds
+from cmdx.declare.checks import check_count, check_seconds
 from cmdx.delivery import records
 from cmdx.delivery.checks import (
-    KINDS,
     check_mapping,
     check_name,
+    check_options,
     check_queue,
     check_rate,
 )
@@ -109,6 +109,7 @@ class Courier:
         import_httpcore()
         self.queue = check_queue(queue)
         self.name = check_name(name)
+        check_options(signing=signing, accept=accept, allow_http=allow_http)
         self.guard = Guard.of(allow)
         self.endpoints = {
             check_text("event type", event_type, where="Courier"): check_endpoint(
@@ -117,7 +118,6 @@ class Courier:
             for event_type, endpoint in check_mapping(endpoints).items()
         }
         self.retention = check_retention("Courier: retention", retention)
-        check_kinds("Courier", {"signing": signing, "accept": accept}, KINDS)
         self.signing: Signing = signing
         self._keys = checked_secrets("Courier", secret, signing)
         self._own_keys = {
@@ -127,7 +127,7 @@ class Courier:
         }
         self.timeout = check_seconds("Courier", "timeout", timeout, above_zero=True)
         self.recovery_rate = check_rate(recovery_rate)
-        self.accept = tuple(accept)
+        self.accept = tuple(map(int, accept))
         self._record = self._register()
         self.gone_types = self._record.tracks.keys() - self.endpoints.keys()
         """Types of events that it had before it was made, and has no endpoint for."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from datetime import UTC, datetime
+from http import HTTPStatus
 
 import pytest
 from couriers import (
@@ -586,6 +587,14 @@ def test_a_strict_queue_refuses_a_courier(store):
         ({"recovery_rate": 0}, "recovery_rate must be a number above 0"),
         ({"accept": ()}, "accept must be statuses"),
         ({"accept": ("200",)}, "accept must be statuses"),
+        ({"accept": (True,)}, "accept must be statuses"),
+        ({"accept": None}, "accept must be statuses"),
+        ({"signing": None}, 'signing must be "standard", "sha1" or "sha256"'),
+        ({"name": None}, "name must be 1 to 60"),
+        ({"timeout": None}, "timeout must be a finite number of seconds, above 0"),
+        ({"allow": None}, "allow has addresses"),
+        ({"allow_http": None}, "allow_http must be True or False, got None"),
+        ({"allow_http": "no"}, "allow_http must be True or False, got 'no'"),
         ({"allow": [7]}, "allow has addresses"),
         ({"allow": ["10.0.0.0/99"]}, "no address, network or name"),
     ],
@@ -593,6 +602,15 @@ def test_a_strict_queue_refuses_a_courier(store):
 def test_wrong_options_are_refused(queue, options, words):
     with pytest.raises(DefinitionError, match=words):
         Courier(queue, {"paid": Endpoint("https://a.example")}, **options)
+
+
+def test_statuses_may_be_those_of_the_standard_library(queue, hook, new_courier):
+    courier = new_courier("paid", accept=[HTTPStatus.OK, HTTPStatus.ACCEPTED])
+    hook.script("/paid", [202])
+    delivery = courier.send("paid", 1)
+    queue.drain()
+    assert delivery.refresh().state == "done"
+    assert courier.accept == (200, 202)
 
 
 @pytest.mark.parametrize("endpoints", [{}, None, [Endpoint("https://a.example")]])
