@@ -80,18 +80,19 @@ class CourierLane:
         Return the couriers that there may be something to do for.
 
         One that has failed sleeps until a moment that is stored with it, or until the
-        next event comes if it has none.
+        next event comes if it has none. Without a retention it has nothing to wait for.
         """
         now = statements.now
         rows = statements.execute(records.READY_RANKS, queue=visit.queue)
         busy = {number_of(rank) for (rank,) in rows}
         rows = statements.execute(records.NOT_UP, queue=visit.queue)
         for number, state, wakes_at in rows:
-            if state == FAILED and wakes_at is None:
+            may_sleep = state == FAILED and self.keeps_events(number)
+            if may_sleep and wakes_at is None:
                 continue
             # The clock may have been set back, so it never sleeps for longer.
             sleeps = now < (wakes_at or now) <= now + LOOK_EVERY
-            if state == FAILED and sleeps and self.keeps_events(number):
+            if may_sleep and sleeps:
                 busy.discard(number)
                 visit.next_due = min(visit.next_due, wakes_at)
             else:

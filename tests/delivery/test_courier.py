@@ -274,6 +274,19 @@ def test_a_courier_that_has_no_retention_any_more_is_up(queue, hook, new_courier
     assert [(facts["old"], facts["new"]) for _, facts in sent] == [("failed", "up")]
 
 
+def test_a_courier_that_has_no_retention_any_more_is_up_though_nothing_is_stored(
+    queue, hook, new_courier
+):
+    old = new_courier("paid", retention=10)
+    hook.script("/paid", [500] * 20)
+    dropped = old.send("paid", 1)
+    queue.drain(ahead=60)
+    assert (dropped.refresh().reason, old.state) == ("too old", "failed")
+    courier = new_courier("paid", retention=None)
+    queue.drain()
+    assert courier.state == "up"
+
+
 def test_a_failing_type_that_is_gone_does_not_keep_the_install_failed(
     queue, hook, new_courier
 ):
