@@ -237,6 +237,10 @@ START = """
     update cmdx_job set state = 'running', owner = :owner, started_at = :now,
     lane_facts = :facts where sequence = :sequence
 """
+BRING_BACK = """
+    update cmdx_job set due_at = :latest where queue = :queue and rank = :rank
+    and state in ('ready', 'held') and due_at > :latest
+"""
 CHANGE_KEY = """
     update cmdx_job set key = :key, state = :state, lane_facts = :facts
     where sequence = :sequence

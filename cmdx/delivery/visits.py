@@ -13,14 +13,13 @@ What becomes of an event and of the install is decided in ``cmdx.delivery.machin
 from __future__ import annotations
 
 import math
-from collections import deque
-from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import attrs
 
 from cmdx.delivery import machine, records
 from cmdx.delivery.machine import FAILED, RECOVERED, UP, Fate, Install, Send
+from cmdx.delivery.offers import View, offers_of
 from cmdx.delivery.overtaking import Overtaking
 from cmdx.delivery.records import EventFacts
 from cmdx.delivery.signals import (
@@ -30,6 +29,7 @@ from cmdx.delivery.signals import (
     delivery_sent,
 )
 from cmdx.delivery.waiting import HELD, READY, WaitingEvents
+from cmdx.delivery.wakeups import wakeups_of
 from cmdx.queue import table
 from cmdx.queue.table import JobState
 from cmdx.queue.upkeep import write_changes
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from blinker import NamedSignal
 
     from cmdx.delivery.courier import Courier
+    from cmdx.delivery.offers import Offer
     from cmdx.delivery.records import CourierRecord
     from cmdx.delivery.sending import Exchange
     from cmdx.queue.lanes import Visit
@@ -48,9 +49,6 @@ if TYPE_CHECKING:
 
 Ended: TypeAlias = "tuple[JobRecord, Exchange]"
 """An event that was sent, and what came of it."""
-
-MOST_IN_FLIGHT = 8
-"""How many events go to one endpoint at the same time, from one worker."""
 
 NUMBERED_PAUSE = 30.0
 """Seconds before a retry, if events are retried by number."""
@@ -64,9 +62,6 @@ TOO_OLD, NO_ENDPOINT, NO_RETRIES = "too old", "no endpoint", "out of retries"
 LOOK_EVERY = 5.0
 """Seconds after which an install that has failed is looked at, whatever happens."""
 
-TICK = 0.001
-"""Seconds after which an event that is as old as it may be is too old."""
-
 
 @attrs.frozen
 class Notice:
@@ -76,15 +71,6 @@ class Notice:
     courier: Courier
     event: JobRecord | None
     facts: Mapping[str, Any]
-
-
-@attrs.frozen
-class Offer:
-    """Events of one type that may go, the oldest first."""
-
-    event_type: str
-    events: deque[JobRecord]
-    are_probes: bool = False
 
 
 class CourierVisit:
@@ -295,58 +281,13 @@ class CourierVisit:
     # -- claims ---------------------------------------------------------------------
 
     def offers(self, room: int, in_flight: Mapping[int, int]) -> Iterator[Offer]:
-        """
-        Yield the events that may go, by their types.
+        """Yield the events that may go, see ``offers_of``."""
+        return offers_of(self.view, room, in_flight)
 
-        Args:
-            room: How many can be claimed at the most.
-            in_flight: How many this process is sending, by the ranks of their types.
-        """
-        if not self.install.can_send:
-            yield from self.probes()
-            return
-        for event_type, rank in self.ranks.items():
-            free = min(room, MOST_IN_FLIGHT - in_flight.get(rank, 0))
-            limit = min(free, self.most_by_pace(event_type))
-            if limit > 0 and event_type in self.courier.endpoints:
-                yield Offer(event_type, deque(self.due_events(rank, limit)))
-
-    def due_events(self, rank: int, limit: int) -> list[JobRecord]:
-        """Return events that may go: new and stored ones in turn, if both wait."""
-        mark = self.install.mark
-        if mark is None:
-            return self.waiting.due(rank, limit)
-        stored = self.waiting.due(rank, limit, by=mark.time)
-        new = self.waiting.due(rank, limit, after=mark.time)
-        kinds = (new, stored) if self.install.is_turn_of_new else (stored, new)
-        pairs = zip_longest(*kinds)
-        return [event for pair in pairs for event in pair if event][:limit]
-
-    def most_by_pace(self, event_type: str) -> int:
-        """Return how many events of a type may go now while the install recovers."""
-        rate = self.courier.recovery_rate
-        if rate is None or not self.install.is_recovering:
-            return MOST_IN_FLIGHT
-        missed = self.now - machine.next_pace(self.install, event_type)
-        return 0 if missed < 0 else 1 + int(min(missed, machine.LATE_PACE) * rate)
-
-    def probes(self) -> Iterator[Offer]:
-        """Yield one event for each endpoint that is to be probed."""
-        install = self.install
-        if install.probes or self.now < install.round_at:
-            return
-        if any(map(self.waiting.has_type, install.failing)):
-            names = machine.endpoints_to_probe(install, self.now)
-            found = [self.waiting.probe_of(name) for name in names]
-        else:
-            found = [self.waiting.oldest()]
-        # One event may stand before two others.
-        probes = {probe.id: probe for probe in found if probe is not None}
-        for probe in probes.values():
-            event_type = self.record.event_type_of(probe.rank)
-            is_own = event_type in self.courier.endpoints  # else another process sends
-            if is_own and machine.may_probe_with(install, event_type, self.now):
-                yield Offer(event_type, deque([probe]), are_probes=True)
+    @property
+    def view(self) -> View:
+        """The courier as it is by now."""
+        return View(self.courier, self.record, self.install, self.waiting, self.now)
 
     def claim(self, offer: Offer) -> None:
         """Claim the next event of an offer; ``start_events`` stores that."""
@@ -379,43 +320,29 @@ class CourierVisit:
     def finish(self) -> None:
         """Store the state of the courier, and tell when there is something to do."""
         look_at = self.now + LOOK_EVERY
-        times = [*self.send_times(), *self.expiry_times(), math.inf]
+        retries = self.waiting.first_times(READY, self.now)
+        wakeups = [*retries, *wakeups_of(self.view)]
         # What is due is done by another process, or waits for an event on its way.
-        later = [time if time > self.now else look_at for time in times]
-        if self.waiting.has_buried:
+        later = [moment if moment > self.now else look_at for moment in wakeups]
+        if self.waiting.has_buried or self.bring_back(min(retries, default=math.inf)):
             later.append(self.now)
-        self.visit.next_due = min(self.visit.next_due, *later)
+        self.visit.next_due = min(self.visit.next_due, *later, math.inf)
         if self.install.state is FAILED or self.install != self.record.install:
-            wakes_at = None if self.is_resting() else min(*times, look_at)
+            wakes_at = None if self.is_resting() else min([*wakeups, look_at])
             number = self.record.number
             records.save_install(self.statements, number, self.install, wakes_at)
 
-    def send_times(self) -> Iterator[float]:
-        """Yield when something may be sent that cannot be sent now."""
-        install, waiting = self.install, self.waiting
-        yield from waiting.first_times(READY, self.now)
-        if install.state is FAILED:
-            if not install.probes and not waiting.is_empty():
-                names = filter(waiting.has_type, install.failing)
-                yield machine.next_probe_time(install, names)
-        elif install.state is RECOVERED:
-            for came_at in waiting.first_times(HELD, self.now - machine.DRAIN_PATIENCE):
-                yield came_at + machine.DRAIN_PATIENCE + TICK
-        for event_type in install.paces:
-            moment = machine.next_pace(install, event_type)
-            if moment > self.now and event_type in self.ranks:
-                yield moment if waiting.has_type(event_type) else math.inf
+    def bring_back(self, first_retry: float) -> bool:
+        """
+        Keep events from waiting for a time that was there: the clock was set back.
 
-    def expiry_times(self) -> Iterator[float]:
-        """Yield when stored events are too old."""
-        retention, install = self.courier.retention, self.install
-        if retention is None or install.state is UP:
-            return
-        for state in (READY, HELD):
-            for stored_at in self.waiting.first_times(state):
-                moment = machine.expiry_of(install, stored_at, retention) + TICK
-                # What is too old by now is kept for a round that is late.
-                yield moment if moment > self.now else moment + machine.LATE_ROUND
+        Only retries by number wait for a later time, and not for longer than that.
+        """
+        pause = NUMBERED_PAUSE if self.courier.retention is None else 0.0
+        if not self.now + pause + LOOK_EVERY < first_retry < math.inf:
+            return False
+        self.waiting.bring_back(self.now + pause)
+        return True
 
     # -- telling --------------------------------------------------------------------
 

@@ -59,17 +59,17 @@ class WaitingEvents:
         """Whether an event was in the way that cannot be read, and is dead now."""
         self._queue = courier.queue
         self._lane = courier.ranks
-        self._ranks = ranks
+        self.ranks = ranks
 
     # -- whether there are any ------------------------------------------------------
 
     def is_empty(self) -> bool:
         """Tell whether nothing waits."""
-        return not any(map(self.has_type, self._ranks))
+        return not any(map(self.has_type, self.ranks))
 
     def has_type(self, event_type: str) -> bool:
         """Tell whether events of a type wait."""
-        rank = self._ranks[event_type]
+        rank = self.ranks[event_type]
         return any(self.first_time(state, rank) < math.inf for state in (READY, HELD))
 
     def has_pending(self, mark: Mark) -> bool:
@@ -77,7 +77,7 @@ class WaitingEvents:
         by_mark: dict[str, Any] = {"time": mark.time, "sequence": mark.sequence}
         return any(
             self._execute(sql, state=state, **self._place(rank), **by_mark)
-            for rank in self._ranks.values()
+            for rank in self.ranks.values()
             for state, sql in PENDING.items()
         )
 
@@ -92,7 +92,7 @@ class WaitingEvents:
 
     def first_times(self, state: str, after: float = -FOREVER) -> list[float]:
         """Return when the first event of a state was stored, for each type."""
-        return [self.first_time(state, rank, after) for rank in self._ranks.values()]
+        return [self.first_time(state, rank, after) for rank in self.ranks.values()]
 
     # -- events ---------------------------------------------------------------------
 
@@ -108,7 +108,7 @@ class WaitingEvents:
         limits: dict[str, Any] = {"state": state, "moment": moment, "limit": limit}
         return [
             event
-            for rank in self._ranks.values()
+            for rank in self.ranks.values()
             for event in self._select(records.OLDER, rank, **limits)
         ]
 
@@ -123,13 +123,18 @@ class WaitingEvents:
         }
         return [
             event
-            for rank in self._ranks.values()
+            for rank in self.ranks.values()
             for event in self._select(records.OLDER_SINCE, rank, **limits)
         ]
 
+    def bring_back(self, latest: float) -> None:
+        """Have no event wait for longer than until a moment."""
+        for rank in self.ranks.values():
+            self._execute(records.BRING_BACK, latest=latest, **self._place(rank))
+
     def oldest(self) -> JobRecord | None:
         """Return the event that was stored first, of those that may go."""
-        heads = [event for rank in self._ranks.values() for event in self.due(rank, 1)]
+        heads = [event for rank in self.ranks.values() for event in self.due(rank, 1)]
         return min(heads, key=order_of, default=None)
 
     def probe_of(self, event_type: str) -> JobRecord | None:
@@ -138,7 +143,7 @@ class WaitingEvents:
 
         It is the oldest that heads its conversation, else what stands before it.
         """
-        rank = self._ranks[event_type]
+        rank = self.ranks[event_type]
         heads = self.due(rank, 1)
         if heads:
             return heads[0]

@@ -265,6 +265,37 @@ def test_a_clock_that_is_set_back_does_not_stop_a_courier(
     assert (delivery.refresh().state, courier.state) == ("done", "up")
 
 
+@pytest.mark.parametrize("retention", [None, 3600])
+def test_a_clock_that_is_set_back_keeps_no_replayed_event_waiting(
+    queue, hook, clock, new_courier, retention
+):
+    courier = new_courier("paid", retention=retention)
+    for number, conversation in enumerate([None, "c", "c"]):
+        courier.send("paid", number, conversation=conversation, id=f"evt_{number}")
+    queue.drain()
+    clock.advance(7200)
+    for number in range(3):
+        courier.replay(f"evt_{number}")
+    clock.advance(-3600)
+    queue.drain(ahead=60)
+    assert bodies_of(hook)[3:] == [0, 1, 2]
+
+
+def test_a_clock_that_is_set_back_keeps_no_retry_waiting(
+    queue, hook, clock, new_courier
+):
+    courier = new_courier(endpoints={"paid": {"max_retries": 1}}, retention=None)
+    delivery = courier.send("paid", 1)
+    clock.advance(7200)
+    hook.script("/paid", [500])
+    queue.drain()
+    clock.advance(-3600)
+    queue.drain(ahead=20)
+    assert delivery.refresh().state == "ready"
+    queue.drain(ahead=40)
+    assert delivery.refresh().state == "done"
+
+
 # -- many of them ----------------------------------------------------------------------
 
 
