@@ -129,8 +129,6 @@ class Courier:
         self.recovery_rate = check_rate(recovery_rate)
         self.accept = tuple(map(int, accept))
         self._record = self._register()
-        self.gone_types = self._record.tracks.keys() - self.endpoints.keys()
-        """Types of events that it had before it was made, and has no endpoint for."""
 
     @classmethod
     def from_config(
@@ -180,9 +178,16 @@ class Courier:
             return records.register_courier(statements, queue, name, event_types)
 
         record = self.queue.store.transact(register)
-        lane = lane_beside(self.queue, CourierLane, CourierLane)
-        lane.couriers[record.number] = self
+        self._lane().couriers[record.number] = self
         return record
+
+    def _lane(self) -> CourierLane:
+        return lane_beside(self.queue, CourierLane, CourierLane)
+
+    @property
+    def newest(self) -> Courier:
+        """The courier of this name that was made last in this process, and sends."""
+        return self._lane().couriers[self._record.number]
 
     # -- sending --------------------------------------------------------------------
 

@@ -55,22 +55,34 @@ def event_row(
     id_: str | None,
 ) -> tuple[Row, Deliver]:
     """Return the row of an event, and its task; refuse one that could not be sent."""
-    if not isinstance(event_type, str) or event_type not in courier.endpoints:
-        known = ", ".join(courier.endpoints)
-        message = (
-            f"the courier {courier.name!r} has no endpoint for {event_type!r}; it has "
-            f"{known}. Add one, or use one of these types."
-        )
-        raise DeliveryError(message)
+    check_type(courier, event_type)
     task = Deliver(
         courier=courier.name,
         event_type=event_type,
         body=body_of(payload),
         conversation=check_conversation(conversation),
     )
-    options = {"key": key_of(courier, conversation), "id": check_id(id_)}
+    options = {"key": key_of(courier.newest, conversation), "id": check_id(id_)}
     now, rank = courier.queue.store.now(), courier.rank_of(event_type)
     return new_row(courier.queue, task, options, now, lane=rank), task
+
+
+def check_type(courier: Courier, event_type: object) -> None:
+    """Refuse a type that the courier, or the one in its place, has no endpoint for."""
+    name, known = courier.name, ", ".join(courier.endpoints)
+    if not isinstance(event_type, str) or event_type not in courier.endpoints:
+        message = (
+            f"the courier {name!r} has no endpoint for {event_type!r}; it has {known}. "
+            "Add one, or use one of these types."
+        )
+        raise DeliveryError(message)
+    if event_type not in courier.newest.endpoints:
+        message = (
+            f"another courier {name!r} was made later in this process and took the "
+            f"place of this one. It has no endpoint for {event_type!r}. Give it one, "
+            "or give one of the two another name."
+        )
+        raise DeliveryError(message)
 
 
 def key_of(courier: Courier, conversation: str | None) -> str | None:

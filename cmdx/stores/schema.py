@@ -209,6 +209,7 @@ COURIER = Table(
         "install": "text not null",
         "tracks": "text not null",
         "wakes_at": "double precision",
+        "unattended": "text",
     },
     key=("number",),
     indexes=(
