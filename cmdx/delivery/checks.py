@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from cmdx.declare.checks import Kinds, finite_number
+from cmdx.delivery.endpoints import LONGEST_RETENTION
 from cmdx.delivery.signing import SIGNINGS
 from cmdx.exceptions import DefinitionError
 from cmdx.queue import Queue
@@ -14,6 +15,9 @@ from cmdx.queue import Queue
 NAME = re.compile(r"[A-Za-z0-9_.:-]{1,60}")
 
 STATUSES = range(200, 600)
+
+LOWEST_RATE = 1 / LONGEST_RETENTION
+"""With fewer events per second, stored events would be too old before the next goes."""
 
 
 def are_statuses(value: object) -> bool:
@@ -73,8 +77,11 @@ def check_rate(rate: object) -> float | None:
     if rate is None:
         return None
     number = finite_number(rate)
-    if number is None or number <= 0:
-        message = f"Courier: recovery_rate must be a number above 0, got {rate!r}."
+    if number is None or number < LOWEST_RATE:
+        message = (
+            "Courier: recovery_rate must be a number of events per second, at least "
+            f"1/{LONGEST_RETENTION} (one in 3 days), got {rate!r}."
+        )
         raise DefinitionError(message)
     return number
 

@@ -377,13 +377,21 @@ def judging_time(install: Install, now: float) -> float:
     return max(min(now, next_probe_time(install, install.failing)), now - LATE_ROUND)
 
 
-def within_reach(install: Install, now: float) -> Install:
-    """Return the install without moments that are too far away: the clock went back."""
+def within_reach(install: Install, now: float, rate: float | None = None) -> Install:
+    """
+    Return the install without moments that are too far away: the clock went back.
+
+    Args:
+        install: The install.
+        now: The time.
+        rate: How many events go in a second while the install recovers.
+    """
     latest = now + LONGEST_GAP
+    next_pace = now + (0.0 if rate is None else 1 / rate)
     return attrs.evolve(
         install,
         failed_at=min(install.failed_at, now),
         failing={name: min(at, latest) for name, at in install.failing.items()},
         round_at=min(install.round_at, latest),
-        paces={name: min(at, latest) for name, at in install.paces.items()},
+        paces={name: min(at, next_pace) for name, at in install.paces.items()},
     )

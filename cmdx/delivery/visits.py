@@ -201,7 +201,8 @@ class CourierVisit:
         if self.courier.retention is None:  # it had one before
             self.become(Install(epoch=self.install.epoch))
             return
-        self.become(machine.within_reach(self.install, self.now))
+        rate = self.courier.recovery_rate
+        self.become(machine.within_reach(self.install, self.now, rate))
         self.forget_lost_probes()
         self.forget_gone_endpoints()
         self.drop_expired()

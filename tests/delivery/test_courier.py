@@ -501,7 +501,9 @@ def test_a_strict_queue_refuses_a_courier(store):
         ({"secret": "not base64!"}, "new_secret"),
         ({"secret": []}, "secret must be a text"),
         ({"timeout": 0}, "timeout must be a finite number of seconds, above 0"),
-        ({"recovery_rate": 0}, "recovery_rate must be a number above 0"),
+        ({"recovery_rate": 0}, "recovery_rate must be a number of events per second"),
+        ({"recovery_rate": -1}, "recovery_rate must be a number of events per second"),
+        ({"recovery_rate": 1 / 259_201}, r"at least 1/259200 \(one in 3 days\)"),
         ({"accept": ()}, "accept must be statuses"),
         ({"accept": ("200",)}, "accept must be statuses"),
         ({"accept": (True,)}, "accept must be statuses"),
@@ -575,6 +577,17 @@ def test_a_recovering_endpoint_gets_events_at_its_pace(queue, hook, new_courier)
         courier.send("paid", number)
     queue.drain(ahead=100)
     assert times_of(hook) == [0, 2, 2, 2.5, 3, 3.5, 4]
+
+
+def test_a_recovering_endpoint_gets_events_at_a_very_slow_pace(
+    queue, hook, new_courier
+):
+    courier = new_courier("paid", recovery_rate=1 / 1000, retention=86_400)
+    hook.script("/paid", [500])
+    for number in range(3):
+        courier.send("paid", number)
+    queue.drain(ahead=2500)
+    assert times_of(hook) == [0, 2, 2, 1002]
 
 
 def test_retry_after_delays_the_probe_and_is_limited(queue, hook, new_courier):
