@@ -13,6 +13,7 @@ without sends each event again some times, 30 s apart.
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from cmdx.declare.checks import check_count, check_seconds
@@ -34,6 +35,7 @@ from cmdx.delivery.endpoints import (
 )
 from cmdx.delivery.events import (
     TASK,
+    check_delivery_id,
     event_row,
     job_filters,
     send_within,
@@ -111,12 +113,13 @@ class Courier:
         self.name = check_name(name)
         check_options(signing=signing, accept=accept, allow_http=allow_http)
         self.guard = Guard.of(allow)
-        self.endpoints = {
+        checked = {
             check_text("event type", event_type, where="Courier"): check_endpoint(
                 f"Courier: {event_type}", endpoint, self.guard, allow_http=allow_http
             )
             for event_type, endpoint in check_mapping(endpoints).items()
         }
+        self.endpoints: Mapping[str, Endpoint] = MappingProxyType(checked)
         self.retention = check_retention("Courier: retention", retention)
         self.signing: Signing = signing
         self._keys = checked_secrets("Courier", secret, signing)
@@ -216,7 +219,8 @@ class Courier:
         row, task = event_row(self, event_type, payload, conversation, id)
         has_id = id is not None
         if within is not None:
-            outbox = drive(outbox_of(within, self.queue.store, awaits=False))
+            store = self.queue.store
+            outbox = drive(outbox_of(within, store, awaits=False, twin="asend()"))
             found = drive(send_within(outbox, row, has_id=has_id))
             return Delivery(actions.uncommitted(self.queue, found, row, task))
         return Delivery(self.queue._do(sending(self.queue, row, task, has_id=has_id)))
@@ -293,11 +297,11 @@ class Courier:
 
     def get(self, id: str) -> Delivery | None:  # noqa: A002 -- as users write it
         """Return a delivery by its id; None if there is none."""
-        return self._own(self.queue.get(id))
+        return self._own(self.queue.get(check_delivery_id(id)))
 
     async def aget(self, id: str) -> Delivery | None:  # noqa: A002 -- as users write it
         """Do what ``get`` does, without blocking the event loop."""
-        return self._own(await self.queue.aget(id))
+        return self._own(await self.queue.aget(check_delivery_id(id)))
 
     def _own(self, job: Job[Any] | None) -> Delivery | None:
         if job is None or job.task != TASK:

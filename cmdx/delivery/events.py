@@ -17,10 +17,11 @@ from cmdx.delivery.errors import DeliveryError
 from cmdx.delivery.keys import conversation_key
 from cmdx.delivery.records import FORGET_ATTEMPTS
 from cmdx.delivery.sending import Deliver
+from cmdx.exceptions import DefinitionError
 from cmdx.queue import actions
 from cmdx.queue.enqueue import new_row
 from cmdx.queue.outbox import write_in_outbox
-from cmdx.queue.table import storable_text
+from cmdx.queue.table import JobState, storable_text
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from cmdx.queue.enqueue import Row
     from cmdx.queue.filters import JobFilters
     from cmdx.queue.outbox import Outbox
-    from cmdx.queue.table import JobRecord, JobState
+    from cmdx.queue.table import JobRecord
     from cmdx.stores import Statements
 
 LARGEST_BODY = 256 * 1024
@@ -159,6 +160,8 @@ def sending(
         found = action.unit(statements)
         if found is None:
             statements.execute(FORGET_ATTEMPTS, delivery=row["id"])
+        else:
+            take_equal_inputs(row, found)
         return found
 
     return attrs.evolve(action, unit=write)
@@ -167,9 +170,27 @@ def sending(
 async def send_within(outbox: Outbox, row: Row, *, has_id: bool) -> JobRecord | None:
     """Do what ``sending`` does, by the connection of the caller."""
     found = await write_in_outbox(outbox, row, may_be_there=has_id)
-    if has_id and found is None:
+    if found is not None:
+        take_equal_inputs(row, found)
+    elif has_id:
         await outbox.execute(FORGET_ATTEMPTS, delivery=row["id"])
     return found
+
+
+def take_equal_inputs(row: Row, found: JobRecord) -> None:
+    """Take over the inputs of an event whose payload has the same keys and values."""
+    if found.task == TASK and plain_form(found.inputs) == plain_form(row["inputs"]):
+        row["inputs"] = found.inputs
+
+
+def plain_form(inputs: str) -> str | None:
+    """Return the inputs of an event, with the keys of its payload in order."""
+    try:
+        values = json.loads(inputs)
+        values["body"] = json.loads(values["body"])
+        return json.dumps(values, sort_keys=True)
+    except (TypeError, ValueError, KeyError):  # somebody has edited it
+        return None
 
 
 # -- looking --------------------------------------------------------------------------
@@ -191,8 +212,27 @@ def job_filters(where: str, courier: str, filters: DeliveryFilters) -> JobFilter
     """Return the filters of a queue for those of deliveries."""
     check_names(where, filters, DeliveryFilters.__annotations__)
     given = {name: value for name, value in filters.items() if value is not None}
+    check_state(where, given.get("state"))
     inputs: dict[str, Any] = {"courier": courier}
     for name in ("event_type", "conversation"):
         if name in given:
             inputs[name] = given.pop(name)
     return {**given, "task": TASK, "inputs": inputs}  # type: ignore[typeddict-item]
+
+
+def check_state(where: str, state: object) -> None:
+    """Refuse what is no state of a job, such as ``"dropped"``."""
+    if state is not None and state not in tuple(JobState):
+        message = (
+            f"{where}: state is one of {', '.join(JobState)}, got {state!r}. Events "
+            "that were dropped are dead."
+        )
+        raise DefinitionError(message)
+
+
+def check_delivery_id(id_: object) -> str:
+    """Return the id of a delivery; refuse anything else, such as the delivery."""
+    if isinstance(id_, str):
+        return id_
+    message = f"a delivery is named by its id, such as delivery.id, got {id_!r}."
+    raise TypeError(message)

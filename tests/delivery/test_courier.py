@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+from contextlib import closing, nullcontext
 from datetime import UTC, datetime
 from http import HTTPStatus
 
+import psycopg
 import pytest
 from couriers import (
     bodies_of,
@@ -31,6 +33,15 @@ from cmdx.delivery import (
 from cmdx.queue import JobConflict, JobDropped, JobGone, Queue, job_finished
 from cmdx.stores import SqliteStore
 from cmdx.testing import Answer
+
+
+def connection_to(store):
+    """Return a connection of a user's to the database of a store."""
+    has_server = hasattr(store, "address")
+    return closing(
+        psycopg.connect(store.address) if has_server else sqlite3.connect(store.name)
+    )
+
 
 # -- sending ---------------------------------------------------------------------------
 
@@ -109,6 +120,24 @@ def test_an_id_names_one_event(queue, hook, new_courier):
     assert got.headers["webhook-id"] == "evt_1"
 
 
+@on_each_server
+@pytest.mark.parametrize("is_within", [False, True])
+def test_the_same_event_may_have_its_keys_in_another_order(
+    store, new_courier, is_within
+):
+    courier = new_courier("paid")
+    first = courier.send("paid", {"a": 1, "b": [{"c": 2, "d": 3}]}, id="evt_1")
+    with connection_to(store) if is_within else nullcontext() as within:
+        options = {"id": "evt_1", "within": within}
+        again = courier.send("paid", {"b": [{"d": 3, "c": 2}], "a": 1}, **options)
+        assert (again.id, again.body) == (first.id, first.body)
+        for other in ({"a": 1.0, "b": [{"c": 2, "d": 3}]}, {"a": True}, [1], "a"):
+            with pytest.raises(JobConflict, match="evt_1"):
+                courier.send("paid", other, **options)
+        with pytest.raises(JobConflict, match="evt_1"):
+            courier.send("paid", first.payload, conversation="c", **options)
+
+
 @pytest.mark.parametrize("id_", ["", "a.b", "a b", "ä", "a\n", "x" * 256, 7])
 def test_an_id_that_cannot_be_in_a_header_is_refused(new_courier, id_):
     with pytest.raises(DeliveryError, match="letters, digits and -_:"):
@@ -166,22 +195,28 @@ def test_an_event_is_stored_in_the_transaction_of_the_caller(
     store, queue, hook, new_courier
 ):
     courier = new_courier("paid")
-    if hasattr(store, "address"):
-        import psycopg
-
-        connection = psycopg.connect(store.address)
-    else:
-        connection = sqlite3.connect(store.name)
-    courier.send("paid", 1, within=connection)
-    connection.rollback()
-    queue.drain()
-    delivery = courier.send("paid", 2, conversation="c", within=connection)
-    with pytest.raises(JobGone, match="not committed"):
-        delivery.refresh()
-    connection.commit()
-    connection.close()
+    with connection_to(store) as connection:
+        courier.send("paid", 1, within=connection)
+        connection.rollback()
+        queue.drain()
+        delivery = courier.send("paid", 2, conversation="c", within=connection)
+        with pytest.raises(JobGone, match="not committed"):
+            delivery.refresh()
+        connection.commit()
     queue.drain()
     assert bodies_of(hook) == [2]
+
+
+@pytest.mark.parametrize("store", ["postgresql"], indirect=True)
+def test_an_asynchronous_connection_needs_the_call_for_coroutines(store, new_courier):
+    courier = new_courier("paid")
+
+    async def send():
+        async with await psycopg.AsyncConnection.connect(store.address) as connection:
+            courier.send("paid", 1, within=connection)
+
+    with pytest.raises(TypeError, match=r"needs asend\(\), or pass a synchronous one"):
+        asyncio.run(send())
 
 
 # -- several couriers ------------------------------------------------------------------
@@ -480,6 +515,24 @@ def test_deliveries_are_found_by_filters(queue, clock, new_courier):
     assert found(state="dead") == []
     with pytest.raises(DefinitionError, match="event_type"):
         courier.deliveries(event_typ="left")
+
+
+@pytest.mark.parametrize("call", ["deliveries", "replay_all"])
+def test_dropped_is_no_state_of_a_delivery(new_courier, call):
+    words = rf"{call}: state is one of .*, got 'dropped'\. Events .* dropped are dead"
+    with pytest.raises(DefinitionError, match=words):
+        getattr(new_courier("paid"), call)(state="dropped")
+
+
+@pytest.mark.parametrize("call", ["get", "attempts", "replay"])
+def test_a_delivery_in_place_of_its_id_is_refused(new_courier, call):
+    courier = new_courier("paid")
+    delivery = courier.send("paid", 1)
+    words = r"a delivery is named by its id, such as delivery\.id, got <Delivery"
+    with pytest.raises(TypeError, match=words):
+        getattr(courier, call)(delivery)
+    with pytest.raises(TypeError, match=words):
+        asyncio.run(getattr(courier, f"a{call}")(delivery))
 
 
 # -- what is refused -------------------------------------------------------------------
