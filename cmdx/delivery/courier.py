@@ -122,8 +122,8 @@ class Courier:
         self.endpoints: Mapping[str, Endpoint] = MappingProxyType(checked)
         self.retention = check_retention("Courier: retention", retention)
         self.signing: Signing = signing
-        self._keys = checked_secrets("Courier", secret, signing)
-        self._own_keys = {
+        self._signing_keys = checked_secrets("Courier", secret, signing)
+        self._own_signing_keys = {
             event_type: checked_secrets(f"Courier: {event_type}", given, signing)
             for event_type, endpoint in self.endpoints.items()
             if (given := endpoint.secret) is not None
@@ -169,9 +169,9 @@ class Courier:
         """Return what waiting events of a type are found by."""
         return self._record.rank_of(event_type)
 
-    def keys_of(self, event_type: str) -> tuple[bytes, ...]:
+    def signing_keys_of(self, event_type: str) -> tuple[bytes, ...]:
         """Return the keys that sign the events of a type."""
-        return self._own_keys.get(event_type, self._keys)
+        return self._own_signing_keys.get(event_type, self._signing_keys)
 
     def _register(self) -> records.CourierRecord:
         """Store the courier if it is new, and let the workers of this process know."""
@@ -273,9 +273,9 @@ class Courier:
             state: The state of the job: ``"dead"`` for those that were dropped.
             event_type: The type.
             conversation: The conversation.
-            since: Those sent at this time or later: a datetime with a time zone, or
-                seconds since 1970.
-            until: Those sent before this time.
+            since: Those whose ``send`` was called at this time or later: a datetime
+                with a time zone, or seconds since 1970.
+            until: Those whose ``send`` was called before this time.
         """
         found = self.queue._do(self._finding(limit, filters))
         return list(map(Delivery, found))

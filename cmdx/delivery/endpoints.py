@@ -77,9 +77,9 @@ class Endpoint:
 
     Args:
         url: The URL, which begins with ``https://``.
-        max_retries: How often a failed event is sent again: 0 to 5, by default 0. With
-            a retention, 0 has events dropped that fail, and anything else has no
-            effect.
+        max_retries: How often a failed event is sent again if the courier has no
+            retention: 0 to 5, and None means 0. With a retention, 0 has events dropped
+            that fail, and None and anything else has no effect.
         headers: Further headers.
         secret: The secret of this endpoint; by default that of the courier.
     """

@@ -203,9 +203,9 @@ class DeliveryFilters(TypedDict, total=False):
     event_type: str | None
     conversation: str | None
     since: datetime | float | None
-    """Those that were sent at this time or later."""
+    """Those whose ``send`` was called at this time or later."""
     until: datetime | float | None
-    """Those that were sent before this time."""
+    """Those whose ``send`` was called before this time."""
 
 
 def job_filters(where: str, courier: str, filters: DeliveryFilters) -> JobFilters:

@@ -14,10 +14,11 @@ state               what goes out
 ``recovered``       all events; what was stored during the transition is drained
 ==================  ==================================================================
 
-A probe is one stored event. A round sends one for each endpoint that fails, and begins
-when no probe is under way. If nothing is stored for any of them, another event stands
-in. The gap after a round that has failed is 2 s, 4 s, 8 s and so on up to 300 s. If all
-endpoints have answered that something is stored for, the install is in transition.
+A probe is one stored event. A round of probes, here just called a round, has one for
+each endpoint that fails, and begins when no probe is under way. If nothing is stored
+for any of them, another event stands in. The gap after a round that has failed is 2 s,
+4 s, 8 s and so on up to 300 s. If all endpoints have answered that something is stored
+for, the install is in transition.
 
 Sends that began before the install failed prove nothing about it. They are told apart
 by the epoch, which counts how often it has failed.

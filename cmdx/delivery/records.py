@@ -68,7 +68,12 @@ class CourierRecord(NamedTuple):
         return range(first_rank(self.number), first_rank(self.number + 1))
 
     def rank_of(self, event_type: str) -> int:
-        """Return what waiting events of a type are found by."""
+        """
+        Return what waiting events of a type are found by.
+
+        It is the number of the courier times ``TRACKS``, plus that of the type, above
+        the ranks of all other jobs.
+        """
         return first_rank(self.number) + self.tracks[event_type]
 
     def event_type_of(self, rank: int) -> str:
@@ -197,7 +202,8 @@ class EventFacts(NamedTuple):
     attempts: int = 0
     """How often it was sent since it was last replayed."""
     was_stored: bool = False
-    """Whether it was stored before it was last sent; its age counts from then."""
+    """Whether it was stored before it was last sent. Then a failure leaves its place
+    and its age, which count from ``due_at``, as they are."""
     out_of_order: bool = False
     """Whether it has overtaken others of its conversation."""
 

@@ -38,7 +38,7 @@ from cmdx.delivery.waiting import HELD, READY, WaitingEvents
 from cmdx.delivery.wakeups import wakeups_of
 from cmdx.queue import table
 from cmdx.queue.table import UNREAD_LIMIT, JobState
-from cmdx.queue.upkeep import write_changes
+from cmdx.queue.upkeep import LOOK_EVERY, write_changes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -65,7 +65,7 @@ MOST_DROPPED = 200
 TOO_OLD, NO_ENDPOINT, NO_RETRIES = "too old", "no endpoint", "out of retries"
 """Why events are dropped."""
 
-LOOK_EVERY = 5.0
+LONGEST_SLEEP = 5.0
 """Seconds after which an install that has failed is looked at, whatever happens."""
 
 
@@ -153,8 +153,10 @@ class CourierVisit:
         endpoint = self.courier.endpoints.get(event_type)
         if self.courier.retention is None:
             most = (endpoint and endpoint.max_retries) or 0
-            failed = Fate.STORED if facts.attempts <= most else Fate.DROPPED
-            return self.install, Fate.DELIVERED if accepted else failed
+            if accepted:
+                return self.install, Fate.DELIVERED
+            is_left = facts.attempts <= most
+            return self.install, Fate.STORED if is_left else Fate.DROPPED
         drops = endpoint is not None and endpoint.max_retries == 0
         send = Send(event.id, event_type, facts.epoch, drops)
         return machine.end_send(
@@ -338,21 +340,29 @@ class CourierVisit:
     # -- the end of the round -------------------------------------------------------
 
     def finish(self) -> None:
-        """Store the state of the courier, and tell when there is something to do."""
-        look_at = self.now + LOOK_EVERY
+        """Store the courier, and tell when there is something to do for it."""
         retries = self.waiting.first_times(READY, self.now)
         changes = next_changes(self.unattended, self.now)
         wakeups = [*retries, *wakeups_of(self.view), *changes]
-        # What is due is done by another process, or waits for an event on its way.
-        later = [moment if moment > self.now else look_at for moment in wakeups]
+        self.plan_next_round(wakeups)
         if self.waiting.has_buried or self.bring_back(min(retries, default=math.inf)):
-            later.append(self.now)
-        self.visit.next_due = min(self.visit.next_due, *later, math.inf)
+            self.visit.next_due = self.now
         if self.has_changed():
-            sleeps = self.is_resting() and not self.unattended
-            wakes_at = None if sleeps else min([*wakeups, look_at])
-            record = self.record._replace(unattended=self.unattended)
-            records.save_courier(self.statements, record, self.install, wakes_at)
+            self.save(wakeups)
+
+    def plan_next_round(self, wakeups: list[float]) -> None:
+        """Have the worker come back at the next wakeup; soon for one that is due."""
+        # What is due is done by another process, or waits for an event on its way.
+        look_at = self.now + LONGEST_SLEEP
+        later = [moment if moment > self.now else look_at for moment in wakeups]
+        self.visit.next_due = min([self.visit.next_due, *later])
+
+    def save(self, wakeups: list[float]) -> None:
+        """Store the courier; it sleeps until the next wakeup, or the next event."""
+        sleeps = self.is_resting() and not self.unattended
+        wakes_at = None if sleeps else min([*wakeups, self.now + LONGEST_SLEEP])
+        record = self.record._replace(unattended=self.unattended)
+        records.save_courier(self.statements, record, self.install, wakes_at)
 
     def has_changed(self) -> bool:
         """Tell whether the courier is to be stored."""
