@@ -6,7 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from cmdx.declare.checks import finite_number
+from cmdx.declare.checks import Kinds, finite_number
+from cmdx.delivery.endpoints import LONGEST_RETENTION
 from cmdx.delivery.signing import SIGNINGS
 from cmdx.exceptions import DefinitionError
 from cmdx.queue import Queue
@@ -14,6 +15,9 @@ from cmdx.queue import Queue
 NAME = re.compile(r"[A-Za-z0-9_.:-]{1,60}")
 
 STATUSES = range(200, 600)
+
+LOWEST_RATE = 1 / LONGEST_RETENTION
+"""With fewer events per second, stored events would be too old before the next goes."""
 
 
 def are_statuses(value: object) -> bool:
@@ -24,13 +28,24 @@ def are_statuses(value: object) -> bool:
 
 def is_status(value: object) -> bool:
     """Tell whether *value* is a status of HTTP."""
-    return type(value) is int and value in STATUSES
+    is_whole = isinstance(value, int) and not isinstance(value, bool)
+    return is_whole and value in STATUSES
 
 
-KINDS = {
+KINDS: Kinds = {
     "signing": (lambda value: value in SIGNINGS, '"standard", "sha1" or "sha256"'),
     "accept": (are_statuses, "statuses of HTTP, such as (200, 201)"),
+    "allow_http": (lambda value: isinstance(value, bool), "True or False"),
 }
+
+
+def check_options(**options: object) -> None:
+    """Refuse options whose value does not fit their kind; None fits none of them."""
+    for name, value in options.items():
+        fits, expected = KINDS[name]
+        if not fits(value):
+            message = f"Courier: {name} must be {expected}, got {value!r}."
+            raise DefinitionError(message)
 
 
 def check_queue(queue: object) -> Queue:
@@ -62,8 +77,11 @@ def check_rate(rate: object) -> float | None:
     if rate is None:
         return None
     number = finite_number(rate)
-    if number is None or number <= 0:
-        message = f"Courier: recovery_rate must be a number above 0, got {rate!r}."
+    if number is None or number < LOWEST_RATE:
+        message = (
+            "Courier: recovery_rate must be a number of events per second, at least "
+            f"1/{LONGEST_RETENTION} (one in 3 days), got {rate!r}."
+        )
         raise DefinitionError(message)
     return number
 

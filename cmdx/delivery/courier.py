@@ -13,14 +13,15 @@ without sends each event again some times, 30 s apart.
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from cmdx.declare.checks import check_count, check_kinds, check_seconds
+from cmdx.declare.checks import check_count, check_seconds
 from cmdx.delivery import records
 from cmdx.delivery.checks import (
-    KINDS,
     check_mapping,
     check_name,
+    check_options,
     check_queue,
     check_rate,
 )
@@ -32,7 +33,14 @@ from cmdx.delivery.endpoints import (
     check_url,
     read_configuration,
 )
-from cmdx.delivery.events import TASK, event_row, job_filters
+from cmdx.delivery.events import (
+    TASK,
+    check_delivery_id,
+    event_row,
+    job_filters,
+    send_within,
+    sending,
+)
 from cmdx.delivery.guard import Guard, checked_allow
 from cmdx.delivery.lane import CourierLane
 from cmdx.delivery.signing import checked_secrets
@@ -41,12 +49,11 @@ from cmdx.queue import Job, JobGone, actions
 from cmdx.queue.enqueue import check_text
 from cmdx.queue.filters import with_dead
 from cmdx.queue.lanes import lane_beside
-from cmdx.queue.outbox import outbox_of, write_in_outbox
+from cmdx.queue.outbox import outbox_of
 from cmdx.run.lifecycle import drive
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
-    from collections.abc import Set as AbstractSet
     from typing import Self, Unpack
 
     from cmdx.delivery.endpoints import Endpoint
@@ -104,30 +111,27 @@ class Courier:
         import_httpcore()
         self.queue = check_queue(queue)
         self.name = check_name(name)
+        check_options(signing=signing, accept=accept, allow_http=allow_http)
         self.guard = Guard.of(allow)
-        self.endpoints = {
+        checked = {
             check_text("event type", event_type, where="Courier"): check_endpoint(
                 f"Courier: {event_type}", endpoint, self.guard, allow_http=allow_http
             )
             for event_type, endpoint in check_mapping(endpoints).items()
         }
+        self.endpoints: Mapping[str, Endpoint] = MappingProxyType(checked)
         self.retention = check_retention("Courier: retention", retention)
-        check_kinds("Courier", {"signing": signing, "accept": accept}, KINDS)
         self.signing: Signing = signing
-        self._keys = checked_secrets("Courier", secret, signing)
-        self._own_keys = {
+        self._signing_keys = checked_secrets("Courier", secret, signing)
+        self._own_signing_keys = {
             event_type: checked_secrets(f"Courier: {event_type}", given, signing)
             for event_type, endpoint in self.endpoints.items()
             if (given := endpoint.secret) is not None
         }
         self.timeout = check_seconds("Courier", "timeout", timeout, above_zero=True)
         self.recovery_rate = check_rate(recovery_rate)
-        self.accept = tuple(accept)
+        self.accept = tuple(map(int, accept))
         self._record = self._register()
-        self.gone_types: AbstractSet[str] = (
-            self._record.tracks.keys() - self.endpoints.keys()
-        )
-        """Types of events that it had before it was made, and has no endpoint for."""
 
     @classmethod
     def from_config(
@@ -165,9 +169,9 @@ class Courier:
         """Return what waiting events of a type are found by."""
         return self._record.rank_of(event_type)
 
-    def keys_of(self, event_type: str) -> tuple[bytes, ...]:
+    def signing_keys_of(self, event_type: str) -> tuple[bytes, ...]:
         """Return the keys that sign the events of a type."""
-        return self._own_keys.get(event_type, self._keys)
+        return self._own_signing_keys.get(event_type, self._signing_keys)
 
     def _register(self) -> records.CourierRecord:
         """Store the courier if it is new, and let the workers of this process know."""
@@ -177,9 +181,16 @@ class Courier:
             return records.register_courier(statements, queue, name, event_types)
 
         record = self.queue.store.transact(register)
-        lane = lane_beside(self.queue, CourierLane, CourierLane)
-        lane.couriers[record.number] = self
+        self._lane().couriers[record.number] = self
         return record
+
+    def _lane(self) -> CourierLane:
+        return lane_beside(self.queue, CourierLane, CourierLane)
+
+    @property
+    def newest(self) -> Courier:
+        """The courier of this name that was made last in this process, and sends."""
+        return self._lane().couriers[self._record.number]
 
     # -- sending --------------------------------------------------------------------
 
@@ -206,13 +217,13 @@ class Courier:
                 stored in its transaction, and is there if you commit.
         """
         row, task = event_row(self, event_type, payload, conversation, id)
-        may_be_there = id is not None
+        has_id = id is not None
         if within is not None:
-            outbox = drive(outbox_of(within, self.queue.store, awaits=False))
-            found = drive(write_in_outbox(outbox, row, may_be_there=may_be_there))
+            store = self.queue.store
+            outbox = drive(outbox_of(within, store, awaits=False, twin="asend()"))
+            found = drive(send_within(outbox, row, has_id=has_id))
             return Delivery(actions.uncommitted(self.queue, found, row, task))
-        action = actions.enqueuing(self.queue, row, task, may_be_there=may_be_there)
-        return Delivery(self.queue._do(action))
+        return Delivery(self.queue._do(sending(self.queue, row, task, has_id=has_id)))
 
     async def asend(
         self,
@@ -229,12 +240,12 @@ class Courier:
         *within* may be an asynchronous connection.
         """
         row, task = event_row(self, event_type, payload, conversation, id)
-        may_be_there = id is not None
+        has_id = id is not None
         if within is not None:
             outbox = await outbox_of(within, self.queue.store, awaits=True)
-            found = await write_in_outbox(outbox, row, may_be_there=may_be_there)
+            found = await send_within(outbox, row, has_id=has_id)
             return Delivery(actions.uncommitted(self.queue, found, row, task))
-        action = actions.enqueuing(self.queue, row, task, may_be_there=may_be_there)
+        action = sending(self.queue, row, task, has_id=has_id)
         return Delivery(await self.queue._ado(action))
 
     # -- looking --------------------------------------------------------------------
@@ -262,9 +273,9 @@ class Courier:
             state: The state of the job: ``"dead"`` for those that were dropped.
             event_type: The type.
             conversation: The conversation.
-            since: Those sent at this time or later: a datetime with a time zone, or
-                seconds since 1970.
-            until: Those sent before this time.
+            since: Those whose ``send`` was called at this time or later: a datetime
+                with a time zone, or seconds since 1970.
+            until: Those whose ``send`` was called before this time.
         """
         found = self.queue._do(self._finding(limit, filters))
         return list(map(Delivery, found))
@@ -286,11 +297,11 @@ class Courier:
 
     def get(self, id: str) -> Delivery | None:  # noqa: A002 -- as users write it
         """Return a delivery by its id; None if there is none."""
-        return self._own(self.queue.get(id))
+        return self._own(self.queue.get(check_delivery_id(id)))
 
     async def aget(self, id: str) -> Delivery | None:  # noqa: A002 -- as users write it
         """Do what ``get`` does, without blocking the event loop."""
-        return self._own(await self.queue.aget(id))
+        return self._own(await self.queue.aget(check_delivery_id(id)))
 
     def _own(self, job: Job[Any] | None) -> Delivery | None:
         if job is None or job.task != TASK:
@@ -355,10 +366,9 @@ class Courier:
 
 def reading_attempts(delivery: Delivery) -> Any:
     """Return the unit that reads the attempts of a delivery."""
-    sequence = delivery.job._record.sequence
 
     def read(statements: Statements) -> list[DeliveryAttempt]:
-        rows = statements.execute(records.ATTEMPTS_OF, delivery=sequence)
+        rows = statements.execute(records.ATTEMPTS_OF, delivery=delivery.id)
         return [DeliveryAttempt(*row) for row in rows]
 
     return read

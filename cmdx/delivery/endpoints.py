@@ -16,6 +16,7 @@ import attrs
 from cmdx.declare.checks import check_names
 from cmdx.delivery.guard import AddressRefused
 from cmdx.exceptions import DefinitionError
+from cmdx.queue.enqueue import check_text
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Sequence
@@ -76,9 +77,9 @@ class Endpoint:
 
     Args:
         url: The URL, which begins with ``https://``.
-        max_retries: How often a failed event is sent again: 0 to 5, by default 0. With
-            a retention, 0 has events dropped that fail, and anything else has no
-            effect.
+        max_retries: How often a failed event is sent again if the courier has no
+            retention: 0 to 5, and None means 0. With a retention, 0 has events dropped
+            that fail, and None and anything else has no effect.
         headers: Further headers.
         secret: The secret of this endpoint; by default that of the courier.
     """
@@ -123,14 +124,18 @@ def check_url(where: str, url: object, guard: Guard, *, allow_http: bool) -> Non
     try:
         guard.check_host(host)
     except AddressRefused as error:
-        message = f"{where} is refused: {error}. Give the courier allow=, if need be."
+        message = f"{where} is refused: {error}. {error.cure}"
         raise DefinitionError(message) from None
 
 
 def checked_parts(where: str, url: object) -> tuple[str, str]:
     """Return the scheme and the host of a URL; refuse what is none."""
     if not isinstance(url, str) or not VISIBLE.fullmatch(url):
-        message = f"{where} must be an absolute URL in ASCII, got {shown(url)!r}."
+        message = (
+            f"{where} must be an absolute URL in ASCII, got {shown(url)!r}. Write "
+            "other letters of the host in punycode, such as xn--bcher-kva.example, and "
+            "elsewhere percent-encoded, such as %C3%BC."
+        )
         raise DefinitionError(message)
     parts = parts_of(url)
     if parts is None or not HOST_AND_PORT.fullmatch(parts.netloc.rpartition("@")[2]):
@@ -203,7 +208,9 @@ def fault_of(name: object, value: object, seen: Container[str]) -> str | None:
         return "which the courier sets itself"
     if name.lower() in seen:
         return "which is there twice"
-    if not isinstance(value, str) or not is_header_value(value):
+    if not isinstance(value, str):
+        return "whose value must be a text"
+    if not is_header_value(value):
         return "whose value cannot be sent in a header"
     return None
 
@@ -244,6 +251,7 @@ def read_configuration(config: object) -> Configuration:
     retention = None
     endpoints = {}
     for name, options in webhooks.items():
+        check_text("event type", name, where="capabilities.webhooks")
         where = f"capabilities.webhooks.{name}"
         if name == "retry":
             retention = read_retention(where, options)

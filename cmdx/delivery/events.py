@@ -10,20 +10,30 @@ import json
 import re
 from typing import TYPE_CHECKING, Any, TypedDict
 
+import attrs
+
 from cmdx.declare.checks import check_names
 from cmdx.delivery.errors import DeliveryError
 from cmdx.delivery.keys import conversation_key
+from cmdx.delivery.records import FORGET_ATTEMPTS
 from cmdx.delivery.sending import Deliver
+from cmdx.exceptions import DefinitionError
+from cmdx.queue import actions
 from cmdx.queue.enqueue import new_row
-from cmdx.queue.table import storable_text
+from cmdx.queue.outbox import write_in_outbox
+from cmdx.queue.table import JobState, storable_text
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     from cmdx.delivery.courier import Courier
+    from cmdx.queue import Job, Queue
+    from cmdx.queue.actions import Action
     from cmdx.queue.enqueue import Row
     from cmdx.queue.filters import JobFilters
-    from cmdx.queue.table import JobState
+    from cmdx.queue.outbox import Outbox
+    from cmdx.queue.table import JobRecord
+    from cmdx.stores import Statements
 
 LARGEST_BODY = 256 * 1024
 """Bytes."""
@@ -46,23 +56,34 @@ def event_row(
     id_: str | None,
 ) -> tuple[Row, Deliver]:
     """Return the row of an event, and its task; refuse one that could not be sent."""
-    if not isinstance(event_type, str) or event_type not in courier.endpoints:
-        known = ", ".join(courier.endpoints)
-        message = (
-            f"the courier {courier.name!r} has no endpoint for {event_type!r}; it has "
-            f"{known}. Add one, or use one of these types."
-        )
-        raise DeliveryError(message)
+    check_type(courier, event_type)
     task = Deliver(
         courier=courier.name,
         event_type=event_type,
         body=body_of(payload),
         conversation=check_conversation(conversation),
     )
-    options = {"key": key_of(courier, conversation), "id": check_id(id_)}
-    row = new_row(courier.queue, task, options, courier.queue.store.now())
-    rank = courier.rank_of(event_type)
-    return {**row, "rank": rank, "lane": rank, "options": None}, task
+    options = {"key": key_of(courier.newest, conversation), "id": check_id(id_)}
+    now, rank = courier.queue.store.now(), courier.rank_of(event_type)
+    return new_row(courier.queue, task, options, now, lane=rank), task
+
+
+def check_type(courier: Courier, event_type: object) -> None:
+    """Refuse a type that the courier, or the one in its place, has no endpoint for."""
+    name, known = courier.name, ", ".join(courier.endpoints)
+    if not isinstance(event_type, str) or event_type not in courier.endpoints:
+        message = (
+            f"the courier {name!r} has no endpoint for {event_type!r}; it has {known}. "
+            "Add one, or use one of these types."
+        )
+        raise DeliveryError(message)
+    if event_type not in courier.newest.endpoints:
+        message = (
+            f"another courier {name!r} was made later in this process and took the "
+            f"place of this one. It has no endpoint for {event_type!r}. Give it one, "
+            "or give one of the two another name."
+        )
+        raise DeliveryError(message)
 
 
 def key_of(courier: Courier, conversation: str | None) -> str | None:
@@ -120,6 +141,58 @@ def body_of(payload: Any) -> str:
     return body
 
 
+# -- storing --------------------------------------------------------------------------
+
+
+def sending(
+    queue: Queue, row: Row, task: Deliver, *, has_id: bool
+) -> Action[JobRecord | None, Job[int]]:
+    """
+    Store an event, unless there is one with its id.
+
+    Attempts that an event of this id has left, which was removed, are not its own.
+    """
+    action = actions.enqueuing(queue, row, task, may_be_there=has_id)
+    if not has_id:
+        return action
+
+    def write(statements: Statements) -> JobRecord | None:
+        found = action.unit(statements)
+        if found is None:
+            statements.execute(FORGET_ATTEMPTS, delivery=row["id"])
+        else:
+            take_equal_inputs(row, found)
+        return found
+
+    return attrs.evolve(action, unit=write)
+
+
+async def send_within(outbox: Outbox, row: Row, *, has_id: bool) -> JobRecord | None:
+    """Do what ``sending`` does, by the connection of the caller."""
+    found = await write_in_outbox(outbox, row, may_be_there=has_id)
+    if found is not None:
+        take_equal_inputs(row, found)
+    elif has_id:
+        await outbox.execute(FORGET_ATTEMPTS, delivery=row["id"])
+    return found
+
+
+def take_equal_inputs(row: Row, found: JobRecord) -> None:
+    """Take over the inputs of an event whose payload has the same keys and values."""
+    if found.task == TASK and plain_form(found.inputs) == plain_form(row["inputs"]):
+        row["inputs"] = found.inputs
+
+
+def plain_form(inputs: str) -> str | None:
+    """Return the inputs of an event, with the keys of its payload in order."""
+    try:
+        values = json.loads(inputs)
+        values["body"] = json.loads(values["body"])
+        return json.dumps(values, sort_keys=True)
+    except (TypeError, ValueError, KeyError):  # somebody has edited it
+        return None
+
+
 # -- looking --------------------------------------------------------------------------
 
 
@@ -130,17 +203,36 @@ class DeliveryFilters(TypedDict, total=False):
     event_type: str | None
     conversation: str | None
     since: datetime | float | None
-    """Those that were sent at this time or later."""
+    """Those whose ``send`` was called at this time or later."""
     until: datetime | float | None
-    """Those that were sent before this time."""
+    """Those whose ``send`` was called before this time."""
 
 
 def job_filters(where: str, courier: str, filters: DeliveryFilters) -> JobFilters:
     """Return the filters of a queue for those of deliveries."""
     check_names(where, filters, DeliveryFilters.__annotations__)
     given = {name: value for name, value in filters.items() if value is not None}
+    check_state(where, given.get("state"))
     inputs: dict[str, Any] = {"courier": courier}
     for name in ("event_type", "conversation"):
         if name in given:
             inputs[name] = given.pop(name)
     return {**given, "task": TASK, "inputs": inputs}  # type: ignore[typeddict-item]
+
+
+def check_state(where: str, state: object) -> None:
+    """Refuse what is no state of a job, such as ``"dropped"``."""
+    if state is not None and state not in tuple(JobState):
+        message = (
+            f"{where}: state is one of {', '.join(JobState)}, got {state!r}. Events "
+            "that were dropped are dead."
+        )
+        raise DefinitionError(message)
+
+
+def check_delivery_id(id_: object) -> str:
+    """Return the id of a delivery; refuse anything else, such as the delivery."""
+    if isinstance(id_, str):
+        return id_
+    message = f"a delivery is named by its id, such as delivery.id, got {id_!r}."
+    raise TypeError(message)

@@ -86,8 +86,8 @@ FORMS: dict[IPv6Network, int] = {
 NUMERIC = re.compile(r"(0[xX][0-9a-fA-F]*|[0-9]+)(\.(0[xX][0-9a-fA-F]*|[0-9]+))*\.?")
 """A host that systems take for an IPv4 address, however it is written."""
 
-NAME = re.compile(r"[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63})*")
-"""The name of a host, as ``plain_host`` returns it."""
+NAME = re.compile(r"([a-z0-9_-]{1,63}\.)*(?![0-9]+$)[a-z0-9_-]{1,63}")
+"""The name of a host, as ``plain_host`` returns it; its last part is no number."""
 
 
 def refusal_of(address: Address) -> str | None:
@@ -114,6 +114,14 @@ def inner_address(address: Address, begin: int) -> IPv4Address:
 
 class AddressRefused(Exception):  # noqa: N818 -- it is no error of ours
     """Nothing is sent to this address."""
+
+    cure = "Give the courier allow=, if need be."
+
+
+class HostRefused(AddressRefused):
+    """Nothing is sent to a host that is written like this; it cannot be allowed."""
+
+    cure = "Correct the URL."
 
 
 @attrs.frozen
@@ -153,7 +161,7 @@ class Guard:
             return
         if "%" in host:
             message = f"the host {host!r} is an address with a zone"
-            raise AddressRefused(message)
+            raise HostRefused(message)
         self.check_address(name, address)
 
     def check_address(self, host: str, address: Address) -> None:
@@ -223,12 +231,14 @@ def note_error(task: asyncio.Task[Any]) -> None:
 
 def checked_allow(allow: Any) -> list[str]:
     """Return what a caller allows, as texts."""
-    is_several = isinstance(allow, Iterable) and not isinstance(allow, str)
+    # A network is one entry, though one can iterate over its addresses.
+    is_one = isinstance(allow, str | IPv4Network | IPv6Network)
+    is_several = isinstance(allow, Iterable) and not is_one
     given: list[Any] = list(allow) if is_several else [allow]
     if not all(isinstance(text, str) for text in given):
         message = (
-            'Courier: allow has addresses, networks or names, such as "10.0.0.0/8", '
-            f"got {allow!r}."
+            "Courier: allow has addresses, networks or names as texts, such as "
+            f'"10.0.0.0/8", got {allow!r}.'
         )
         raise DefinitionError(message)
     return given
@@ -258,10 +268,10 @@ def check_spelling(host: str) -> None:
     name = plain_host(host)
     if NUMERIC.fullmatch(name):
         message = f"the host {host!r} is an address in an unusual form"
-        raise AddressRefused(message)
+        raise HostRefused(message)
     if not NAME.fullmatch(name):
         message = f"the host {host!r} is no name"
-        raise AddressRefused(message)
+        raise HostRefused(message)
 
 
 def plain_host(host: str) -> str:

@@ -7,8 +7,7 @@ in common that overtake.
 
 from __future__ import annotations
 
-IN_ORDER, OVERTAKING = "courier/", "courier-overtaking/"
-"""What the two kinds of keys begin with."""
+from cmdx.queue.lanes import IN_ORDER, OVERTAKING
 
 
 def conversation_key(courier: str, conversation: str) -> str:
@@ -19,8 +18,3 @@ def conversation_key(courier: str, conversation: str) -> str:
 def overtaking_key(key: str) -> str:
     """Return the key of events that overtake those with a key."""
     return OVERTAKING + key.removeprefix(IN_ORDER)
-
-
-def key_in_order(key: str) -> str:
-    """Return the key of a conversation, for that of events that overtake."""
-    return IN_ORDER + key.removeprefix(OVERTAKING).removeprefix(IN_ORDER)

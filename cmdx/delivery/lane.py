@@ -17,11 +17,10 @@ from collections import Counter, deque
 from typing import TYPE_CHECKING, Any
 
 from cmdx.delivery import records
-from cmdx.delivery.keys import key_in_order
 from cmdx.delivery.machine import FAILED
 from cmdx.delivery.records import number_of
 from cmdx.delivery.sending import exchange_of
-from cmdx.delivery.visits import LOOK_EVERY, CourierVisit
+from cmdx.delivery.visits import LONGEST_SLEEP, CourierVisit
 from cmdx.queue.table import LANES
 from cmdx.telemetry import deliver
 
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
     from cmdx.delivery.sending import Exchange
     from cmdx.delivery.visits import Ended, Notice
     from cmdx.queue.lanes import Visit
-    from cmdx.queue.table import JobRecord
     from cmdx.stores import Statements
 
 
@@ -50,23 +48,25 @@ class CourierLane:
         """The workers of this process that are sending, or were the last to claim."""
         self._turn = 0
         """Counts the rounds, so that each endpoint is the first one now and then."""
-        self._checked = -1
-        """The delivery whose attempts were checked last."""
+        self._checked = ""
+        """The id of the delivery whose attempts were checked last."""
 
     def visit(self, statements: Statements, visit: Visit) -> None:
         """Write how events have ended, and claim others."""
-        rounds = list(self.rounds_of(statements, visit))
-        for step in rounds:
-            step.write_ends()
-            step.look()
-        self.claim_events(statements, visit, rounds)
-        for step in rounds:
-            step.finish()
+        courier_visits = list(self.courier_visits(statements, visit))
+        for courier_visit in courier_visits:
+            courier_visit.write_ends()
+            courier_visit.look()
+        self.claim_events(statements, visit, courier_visits)
+        for courier_visit in courier_visits:
+            courier_visit.finish()
         if visit.removes:
             self._checked = records.remove_attempts(statements, self._checked)
 
-    def rounds_of(self, statements: Statements, visit: Visit) -> Iterator[CourierVisit]:
-        """Yield what is to be done, for each courier that may have something to do."""
+    def courier_visits(
+        self, statements: Statements, visit: Visit
+    ) -> Iterator[CourierVisit]:
+        """Yield a visit to each courier that there may be something to do for."""
         ended: dict[int, list[Ended]] = {}
         for job, exchange in visit.ends:
             ended.setdefault(number_of(job.lane or 0), []).append((job, exchange))
@@ -82,18 +82,19 @@ class CourierLane:
         Return the couriers that there may be something to do for.
 
         One that has failed sleeps until a moment that is stored with it, or until the
-        next event comes if it has none.
+        next event comes if it has none. Without a retention it has nothing to wait for.
         """
         now = statements.now
         rows = statements.execute(records.READY_RANKS, queue=visit.queue)
         busy = {number_of(rank) for (rank,) in rows}
         rows = statements.execute(records.NOT_UP, queue=visit.queue)
         for number, state, wakes_at in rows:
-            if state == FAILED and wakes_at is None:
+            may_sleep = state == FAILED and self.keeps_events(number)
+            if may_sleep and wakes_at is None:
                 continue
             # The clock may have been set back, so it never sleeps for longer.
-            sleeps = now < (wakes_at or now) <= now + LOOK_EVERY
-            if state == FAILED and sleeps and self.keeps_events(number):
+            sleeps = now < (wakes_at or now) <= now + LONGEST_SLEEP
+            if may_sleep and sleeps:
                 busy.discard(number)
                 visit.next_due = min(visit.next_due, wakes_at)
             else:
@@ -106,26 +107,29 @@ class CourierLane:
         return courier is not None and courier.retention is not None
 
     def claim_events(
-        self, statements: Statements, visit: Visit, rounds: Iterable[CourierVisit]
+        self,
+        statements: Statements,
+        visit: Visit,
+        courier_visits: Iterable[CourierVisit],
     ) -> None:
         """Claim events that may go, one of each endpoint in turn."""
         if visit.room <= 0:
             return
         in_flight = self.in_flight(statements, visit)
-        offers = [
-            (step, offer)
-            for step in rounds
-            for offer in step.offers(visit.room, in_flight)
-        ]
-        turns = deque((step, offer) for step, offer in offers if offer.events)
+        turns = deque(
+            (courier_visit, offer)
+            for courier_visit in courier_visits
+            for offer in courier_visit.offers(visit.room, in_flight)
+            if offer.events
+        )
         if turns:
             turns.rotate(-self._turn % len(turns))
             self._turn += 1
         while turns and len(visit.claimed) < visit.room:
-            step, offer = turns.popleft()
-            step.claim(offer)
+            courier_visit, offer = turns.popleft()
+            courier_visit.claim(offer)
             if offer.events:
-                turns.append((step, offer))
+                turns.append((courier_visit, offer))
         records.start_events(statements, visit.claimed)
 
     def in_flight(self, statements: Statements, visit: Visit) -> Counter[int]:
@@ -141,10 +145,6 @@ class CourierLane:
     def outcome_of(self, result: Result[Any], note: Any) -> Exchange:
         """Return what came of a send."""
         return exchange_of(result, note)
-
-    def replay_key(self, job: JobRecord) -> str | None:
-        """Return the key of its conversation, also for an event that has overtaken."""
-        return None if job.key is None else key_in_order(job.key)
 
     def tell(self, notice: Notice) -> None:
         """Send the signal of a notice."""

@@ -14,10 +14,11 @@ state               what goes out
 ``recovered``       all events; what was stored during the transition is drained
 ==================  ==================================================================
 
-A probe is one stored event. A round sends one for each endpoint that fails, and begins
-when no probe is under way. If nothing is stored for any of them, another event stands
-in. The gap after a round that has failed is 2 s, 4 s, 8 s and so on up to 300 s. If all
-endpoints have answered that something is stored for, the install is in transition.
+A probe is one stored event. A round of probes, here just called a round, has one for
+each endpoint that fails, and begins when no probe is under way. If nothing is stored
+for any of them, another event stands in. The gap after a round that has failed is 2 s,
+4 s, 8 s and so on up to 300 s. If all endpoints have answered that something is stored
+for, the install is in transition.
 
 Sends that began before the install failed prove nothing about it. They are told apart
 by the epoch, which counts how often it has failed.
@@ -88,7 +89,7 @@ class Fate(Enum):
 class Send:
     """An event that was sent: to which endpoint, and in which epoch."""
 
-    sequence: int
+    id: str
     event_type: str
     epoch: int
     drops: bool = False
@@ -126,8 +127,8 @@ class Install:
     """How many rounds have failed, one after the other."""
     round_at: float = 0.0
     """When the next round may begin."""
-    probes: frozenset[int] = frozenset()
-    """The probes under way."""
+    probes: frozenset[str] = frozenset()
+    """The probes under way, by their ids."""
     has_failed_probe: bool = False
     """Whether a probe of this round has failed; its end clears it."""
     has_answered: bool = False
@@ -171,7 +172,7 @@ def end_send(
         accepted: Whether the endpoint has accepted it in time.
         wait: The seconds that the endpoint asks to wait.
     """
-    if send.sequence in install.probes:
+    if send.id in install.probes:
         return end_probe(install, send, now, accepted=accepted, wait=wait)
     if accepted:
         return install, Fate.DELIVERED
@@ -200,10 +201,10 @@ def end_probe(
         install, failing=failing, has_answered=accepted, has_failed_probe=has_failed
     )
     fate = Fate.DELIVERED if accepted else Fate.STORED
-    return without_probes(install, {send.sequence}, now), fate
+    return without_probes(install, {send.id}, now), fate
 
 
-def without_probes(install: Install, gone: Collection[int], now: float) -> Install:
+def without_probes(install: Install, gone: Collection[str], now: float) -> Install:
     """Return the install without probes that are over; the round may be over too."""
     probes = install.probes.difference(gone)
     if probes or not install.probes:
@@ -281,7 +282,7 @@ def may_probe_with(install: Install, event_type: str, now: float) -> bool:
     return install.failing.get(event_type, 0.0) <= now
 
 
-def begin_probes(install: Install, probes: Collection[int]) -> Install:
+def begin_probes(install: Install, probes: Collection[str]) -> Install:
     """Note which probes are under way."""
     return attrs.evolve(install, probes=install.probes.union(probes))
 
@@ -381,13 +382,21 @@ def judging_time(install: Install, now: float) -> float:
     return max(min(now, next_probe_time(install, install.failing)), now - LATE_ROUND)
 
 
-def within_reach(install: Install, now: float) -> Install:
-    """Return the install without moments that are too far away: the clock went back."""
+def within_reach(install: Install, now: float, rate: float | None = None) -> Install:
+    """
+    Return the install without moments that are too far away: the clock went back.
+
+    Args:
+        install: The install.
+        now: The time.
+        rate: How many events go in a second while the install recovers.
+    """
     latest = now + LONGEST_GAP
+    next_pace = now + (0.0 if rate is None else 1 / rate)
     return attrs.evolve(
         install,
         failed_at=min(install.failed_at, now),
         failing={name: min(at, latest) for name, at in install.failing.items()},
         round_at=min(install.round_at, latest),
-        paces={name: min(at, latest) for name, at in install.paces.items()},
+        paces={name: min(at, next_pace) for name, at in install.paces.items()},
     )

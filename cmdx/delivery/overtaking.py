@@ -90,12 +90,12 @@ class Overtaking:
 
     def _change_key(self, key: str, event: JobRecord, *, out_of_order: bool) -> None:
         """Give an event the key of those that overtake, and put it behind them."""
-        is_first = self._waiting.head_of(overtaking_key(key)) is None
+        has_head = self._waiting.has_head(overtaking_key(key))
         facts = EventFacts.of(event)._replace(out_of_order=out_of_order)
         self._statements.execute(
             records.CHANGE_KEY,
             key=overtaking_key(key),
-            state=READY if is_first else HELD,
+            state=HELD if has_head else READY,
             facts=facts.text(),
             sequence=event.sequence,
         )

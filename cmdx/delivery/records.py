@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import attrs
 
+from cmdx.delivery.attendance import note_unattended
 from cmdx.delivery.machine import CourierState, Install, Mark
 from cmdx.queue.records import SELECT
 from cmdx.queue.table import LANES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
+    from cmdx.delivery.attendance import Unattended
     from cmdx.delivery.sending import Exchange
     from cmdx.queue.table import JobRecord
     from cmdx.stores import Statements
@@ -27,7 +29,7 @@ ADD_COURIER = """
     insert into cmdx_courier (queue, name, state, install, tracks)
     values (:queue, :name, 'up', '{}', '{}') on conflict do nothing
 """
-COURIER_COLUMNS = "number, queue, name, install, tracks"
+COURIER_COLUMNS = "number, queue, name, install, tracks, unattended"
 COURIER_BY_NAME = f"""
     select {COURIER_COLUMNS} from cmdx_courier
     where queue = :queue and name = :name for update
@@ -36,8 +38,8 @@ COURIER_BY_NUMBER = f"""
     select {COURIER_COLUMNS} from cmdx_courier where number = :number for update
 """  # noqa: S608 -- names of columns
 SAVE_INSTALL = """
-    update cmdx_courier set state = :state, install = :install, wakes_at = :wakes_at
-    where number = :number
+    update cmdx_courier set state = :state, install = :install, wakes_at = :wakes_at,
+    unattended = :unattended where number = :number
 """
 SAVE_TRACKS = "update cmdx_courier set tracks = :tracks where number = :number"
 STATE = "select state from cmdx_courier where queue = :queue and name = :name"
@@ -57,9 +59,21 @@ class CourierRecord(NamedTuple):
     install: Install
     tracks: Mapping[str, int]
     """The number of each event type that it has ever had."""
+    unattended: Unattended
+    """See ``cmdx.delivery.attendance``."""
+
+    @property
+    def ranks(self) -> range:
+        """Those of its events, and of no other jobs."""
+        return range(first_rank(self.number), first_rank(self.number + 1))
 
     def rank_of(self, event_type: str) -> int:
-        """Return what waiting events of a type are found by."""
+        """
+        Return what waiting events of a type are found by.
+
+        It is the number of the courier times ``TRACKS``, plus that of the type, above
+        the ranks of all other jobs.
+        """
         return first_rank(self.number) + self.tracks[event_type]
 
     def event_type_of(self, rank: int) -> str:
@@ -79,7 +93,7 @@ def number_of(rank: int) -> int:
 
 
 def register_courier(
-    statements: Statements, queue: str, name: str, event_types: Iterable[str]
+    statements: Statements, queue: str, name: str, event_types: Collection[str]
 ) -> CourierRecord:
     """Return a courier, which is stored if there is none, with its event types."""
     place: dict[str, Any] = {"queue": queue, "name": name}
@@ -91,7 +105,19 @@ def register_courier(
     if tracks != record.tracks:
         text = json.dumps(tracks)
         statements.execute(SAVE_TRACKS, tracks=text, number=record.number)
-    return record._replace(tracks=tracks)
+    return note_missing(statements, record._replace(tracks=tracks), event_types)
+
+
+def note_missing(
+    statements: Statements, record: CourierRecord, event_types: Collection[str]
+) -> CourierRecord:
+    """Have workers look at a courier whose failing types are not there any more."""
+    install, now = record.install, statements.now
+    found = note_unattended(record.unattended, event_types, install.failing, now)
+    noted = record._replace(unattended={**record.unattended, **found})
+    if found:
+        save_courier(statements, noted, install, wakes_at=now)
+    return noted
 
 
 def load_courier(statements: Statements, number: int) -> CourierRecord | None:
@@ -108,12 +134,22 @@ def read_state(statements: Statements, queue: str, name: str) -> CourierState:
 
 def courier_of(row: Sequence[Any]) -> CourierRecord:
     """Return the courier in a row."""
-    number, queue, name, install, tracks = row
-    return CourierRecord(number, queue, name, install_from(install), json.loads(tracks))
+    number, queue, name, install, tracks, unattended = row
+    return CourierRecord(
+        number,
+        queue,
+        name,
+        install_from(install),
+        json.loads(tracks),
+        json.loads(unattended or "{}"),
+    )
 
 
-def save_install(
-    statements: Statements, number: int, install: Install, wakes_at: float | None
+def save_courier(
+    statements: Statements,
+    record: CourierRecord,
+    install: Install,
+    wakes_at: float | None,
 ) -> None:
     """Store the state of a courier, and when there is something to do for it."""
     facts = attrs.asdict(install)
@@ -123,13 +159,14 @@ def save_install(
         state=install.state.value,
         install=json.dumps({**facts, **sets}),
         wakes_at=wakes_at,
-        number=number,
+        unattended=json.dumps(record.unattended),
+        number=record.number,
     )
 
 
 READERS: dict[str, Callable[[Any], Any]] = {
     "state": CourierState,
-    "probes": frozenset,
+    "probes": lambda ids: frozenset(map(str, ids)),
     "overtaken": frozenset,
     "mark": lambda mark: None if mark is None else Mark(**mark),
 }
@@ -165,7 +202,8 @@ class EventFacts(NamedTuple):
     attempts: int = 0
     """How often it was sent since it was last replayed."""
     was_stored: bool = False
-    """Whether it was stored before it was last sent; its age counts from then."""
+    """Whether it was stored before it was last sent. Then a failure leaves its place
+    and its age, which count from ``due_at``, as they are."""
     out_of_order: bool = False
     """Whether it has overtaken others of its conversation."""
 
@@ -213,13 +251,17 @@ OLDER_SINCE = f"""
     {SELECT} where {WAITING} and due_at < :moment and due_at >= :time
     and (due_at > :time or sequence > :sequence) {OLDEST_FIRST}
 """
+IS_STORED = """
+    select 1 from cmdx_job where queue = :queue and rank = :rank
+    and state in ('ready', 'held') limit 1
+"""
 FIRST_TIME = f"select min(due_at) from cmdx_job where {WAITING} and due_at > :after"  # noqa: S608
 OLDEST_KEY = f"""
     select key from cmdx_job where {WAITING} order by due_at, sequence limit 1
 """  # noqa: S608 -- constants
 HEAD_OF_KEY = f"""
     {SELECT} where queue = :queue and key = :key
-    and (state = 'ready' or state = 'running')
+    and (state = 'ready' or state = 'running') and rank >= :first and rank < :end
 """
 STORED_BY = f"""
     select 1 from cmdx_job where {WAITING} and due_at <= :time and sequence <= :sequence
@@ -227,10 +269,14 @@ STORED_BY = f"""
 IS_WAITING = f"{STORED_BY} limit 1"
 IS_RUNNING_SINCE = f"{STORED_BY} and started_at >= :time limit 1"
 LAST_SEQUENCE = "select max(sequence) from cmdx_job"
-RUNNING = "select 1 from cmdx_job where sequence = :sequence and state = 'running'"
+RUNNING = "select 1 from cmdx_job where id = :id and state = 'running'"
 START = """
     update cmdx_job set state = 'running', owner = :owner, started_at = :now,
     lane_facts = :facts where sequence = :sequence
+"""
+BRING_BACK = """
+    update cmdx_job set due_at = :latest where queue = :queue and rank = :rank
+    and state in ('ready', 'held') and due_at > :latest
 """
 CHANGE_KEY = """
     update cmdx_job set key = :key, state = :state, lane_facts = :facts
@@ -282,8 +328,10 @@ NEXT_DELIVERIES = """
 """
 REMOVE_ATTEMPTS = """
     delete from cmdx_delivery_attempt where delivery > :after and delivery <= :last
-    and not exists (select 1 from cmdx_job where sequence = delivery)
+    and not exists (select 1 from cmdx_job where id = delivery)
 """
+FORGET_ATTEMPTS = "delete from cmdx_delivery_attempt where delivery = :delivery"
+"""For a new event that has the id of one that was removed."""
 
 
 def add_attempts(
@@ -294,7 +342,7 @@ def add_attempts(
         ADD_ATTEMPT,
         [
             {
-                "delivery": event.sequence,
+                "delivery": event.id,
                 "sent_at": exchange.sent_at,
                 "duration": exchange.duration,
                 "status": exchange.status,
@@ -310,17 +358,17 @@ MOST_CHECKED = 5000
 """How many deliveries are checked for attempts that nobody can ask for any more."""
 
 
-def remove_attempts(statements: Statements, after: int) -> int:
+def remove_attempts(statements: Statements, after: str) -> str:
     """
     Remove attempts of deliveries that were removed; return where to go on.
 
     Args:
         statements: Those of the transaction.
-        after: The delivery that was checked last.
+        after: The id of the delivery that was checked last; empty to begin.
     """
     rows = statements.execute(NEXT_DELIVERIES, after=after, limit=MOST_CHECKED)
     if not rows:
-        return -1
-    last: int = rows[-1][0]
+        return ""
+    last: str = rows[-1][0]
     statements.execute(REMOVE_ATTEMPTS, after=after, last=last)
-    return last if len(rows) == MOST_CHECKED else -1
+    return last if len(rows) == MOST_CHECKED else ""

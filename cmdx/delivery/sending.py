@@ -104,7 +104,7 @@ class Deliver(Task[int], name="cmdx.delivery"):
             courier=self.courier, event_type=self.event_type, delivery=leg.record.id
         )
         sent_at = leg.queue.store.now()
-        keys = courier.keys_of(self.event_type)
+        keys = courier.signing_keys_of(self.event_type)
         signed = signature_headers(
             courier.signing, keys, leg.record.id, int(sent_at), self.body.encode()
         )

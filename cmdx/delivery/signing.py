@@ -140,7 +140,7 @@ def verify(
 
     It knows all three ways of signing by the headers. What is malformed is refused, and
     nothing is raised because of what a sender has sent. ``DefinitionError`` is raised
-    for a secret that is none.
+    for a secret that is none, and ``TypeError`` for arguments of another kind.
 
     Args:
         headers: The headers of the request.
@@ -150,6 +150,7 @@ def verify(
             one.
     """
     content = encoded(body) if isinstance(body, str) else bytes_of(body)
+    require_kinds(headers, tolerance)
     given = {text_of(name).lower(): text_of(value) for name, value in headers.items()}
     secrets = checked_texts("verify", secret)
     if SIGNATURE in given:
@@ -157,6 +158,19 @@ def verify(
         return verify_standard(given, content, keys, tolerance)
     name, _, found = given.get(VENDOR_SIGNATURE, "").partition("=")
     return name in HASHES and verify_vendor(name, found, content, secrets)
+
+
+def require_kinds(headers: object, tolerance: object) -> None:
+    """Refuse what a receiver cannot mean; what a sender has sent raises nothing."""
+    if not hasattr(headers, "items"):
+        message = (
+            "verify: headers must be a mapping of names to values, such as "
+            f"request.headers, got {type(headers).__name__}."
+        )
+        raise TypeError(message)
+    if not isinstance(tolerance, int | float):
+        message = f"verify: tolerance must be a number of seconds, got {tolerance!r}."
+        raise TypeError(message)
 
 
 def usable_keys(secrets: Iterable[str]) -> Iterator[bytes]:

@@ -13,14 +13,19 @@ What becomes of an event and of the install is decided in ``cmdx.delivery.machin
 from __future__ import annotations
 
 import math
-from collections import deque
-from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import attrs
 
 from cmdx.delivery import machine, records
+from cmdx.delivery.attendance import (
+    next_changes,
+    note_unattended,
+    types_that_count,
+    types_to_drop,
+)
 from cmdx.delivery.machine import FAILED, RECOVERED, UP, Fate, Install, Send
+from cmdx.delivery.offers import View, offers_of
 from cmdx.delivery.overtaking import Overtaking
 from cmdx.delivery.records import EventFacts
 from cmdx.delivery.signals import (
@@ -30,9 +35,10 @@ from cmdx.delivery.signals import (
     delivery_sent,
 )
 from cmdx.delivery.waiting import HELD, READY, WaitingEvents
+from cmdx.delivery.wakeups import wakeups_of
 from cmdx.queue import table
-from cmdx.queue.table import JobState
-from cmdx.queue.upkeep import write_changes
+from cmdx.queue.table import UNREAD_LIMIT, JobState
+from cmdx.queue.upkeep import LOOK_EVERY, write_changes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -40,6 +46,7 @@ if TYPE_CHECKING:
     from blinker import NamedSignal
 
     from cmdx.delivery.courier import Courier
+    from cmdx.delivery.offers import Offer
     from cmdx.delivery.records import CourierRecord
     from cmdx.delivery.sending import Exchange
     from cmdx.queue.lanes import Visit
@@ -48,9 +55,6 @@ if TYPE_CHECKING:
 
 Ended: TypeAlias = "tuple[JobRecord, Exchange]"
 """An event that was sent, and what came of it."""
-
-MOST_IN_FLIGHT = 8
-"""How many events go to one endpoint at the same time, from one worker."""
 
 NUMBERED_PAUSE = 30.0
 """Seconds before a retry, if events are retried by number."""
@@ -61,11 +65,8 @@ MOST_DROPPED = 200
 TOO_OLD, NO_ENDPOINT, NO_RETRIES = "too old", "no endpoint", "out of retries"
 """Why events are dropped."""
 
-LOOK_EVERY = 5.0
+LONGEST_SLEEP = 5.0
 """Seconds after which an install that has failed is looked at, whatever happens."""
-
-TICK = 0.001
-"""Seconds after which an event that is as old as it may be is too old."""
 
 
 @attrs.frozen
@@ -76,15 +77,6 @@ class Notice:
     courier: Courier
     event: JobRecord | None
     facts: Mapping[str, Any]
-
-
-@attrs.frozen
-class Offer:
-    """Events of one type that may go, the oldest first."""
-
-    event_type: str
-    events: deque[JobRecord]
-    are_probes: bool = False
 
 
 class CourierVisit:
@@ -105,13 +97,12 @@ class CourierVisit:
         self.ends = ends
         self.install: Install = record.install
         self.now = statements.now
-        # They include types that are only known to processes that began later.
-        self.ranks = {
-            event_type: record.rank_of(event_type)
-            for event_type in record.tracks
-            if event_type not in courier.gone_types
-        }
-        self.waiting = WaitingEvents(statements, visit.queue, self.ranks)
+        self.unattended = record.unattended
+        counting = types_that_count(
+            record.tracks, courier.endpoints, self.unattended, self.now
+        )
+        self.ranks = {event_type: record.rank_of(event_type) for event_type in counting}
+        self.waiting = WaitingEvents(statements, record, self.ranks)
         self.overtaking = Overtaking(statements, visit.queue, self.waiting)
 
     # -- ends -----------------------------------------------------------------------
@@ -162,10 +153,12 @@ class CourierVisit:
         endpoint = self.courier.endpoints.get(event_type)
         if self.courier.retention is None:
             most = (endpoint and endpoint.max_retries) or 0
-            failed = Fate.STORED if facts.attempts <= most else Fate.DROPPED
-            return self.install, Fate.DELIVERED if accepted else failed
+            if accepted:
+                return self.install, Fate.DELIVERED
+            is_left = facts.attempts <= most
+            return self.install, Fate.STORED if is_left else Fate.DROPPED
         drops = endpoint is not None and endpoint.max_retries == 0
-        send = Send(event.sequence, event_type, facts.epoch, drops)
+        send = Send(event.id, event_type, facts.epoch, drops)
         return machine.end_send(
             self.install, send, self.now, accepted=accepted, wait=exchange.wait
         )
@@ -202,6 +195,7 @@ class CourierVisit:
 
     def look(self) -> None:
         """Do what is due by the time alone, or because of what others have done."""
+        self.note_unattended_types()
         self.drop_without_endpoint()
         self.become(self.overtaking.keep_behind(self.install))
         if self.install.state is UP:
@@ -209,7 +203,8 @@ class CourierVisit:
         if self.courier.retention is None:  # it had one before
             self.become(Install(epoch=self.install.epoch))
             return
-        self.become(machine.within_reach(self.install, self.now))
+        rate = self.courier.recovery_rate
+        self.become(machine.within_reach(self.install, self.now, rate))
         self.forget_lost_probes()
         self.forget_gone_endpoints()
         self.drop_expired()
@@ -226,11 +221,24 @@ class CourierVisit:
         is_quiet = install.state is FAILED and not install.probes
         return is_quiet and self.waiting.is_empty()
 
+    def note_unattended_types(self) -> None:
+        """Note for which types events wait here that others have to send."""
+        endpoints = self.courier.endpoints
+        in_use = [
+            event_type
+            for event_type in self.record.tracks.keys() - endpoints.keys()
+            if event_type in self.install.failing
+            or self.waiting.has_rank(self.record.rank_of(event_type))
+        ]
+        self.unattended = note_unattended(self.unattended, endpoints, in_use, self.now)
+
     def drop_without_endpoint(self) -> None:
-        """Drop events of types that have no endpoint any more."""
-        for event_type in self.courier.gone_types:
+        """Drop events that have waited too long for a worker with an endpoint."""
+        oldest = self.now - UNREAD_LIMIT
+        for event_type in types_to_drop(self.unattended, self.now):
             rank = self.record.rank_of(event_type)
-            self.drop(self.waiting.due(rank, MOST_DROPPED), NO_ENDPOINT)
+            events = self.waiting.due(rank, MOST_DROPPED, by=oldest)
+            self.drop(events, NO_ENDPOINT)
 
     def drop(self, events: list[JobRecord], reason: str) -> None:
         """Give events up."""
@@ -244,15 +252,15 @@ class CourierVisit:
     def forget_lost_probes(self) -> None:
         """Forget probes that nobody sends any more: their process has died."""
         lost = {
-            number
-            for number in self.install.probes
-            if not self.statements.execute(records.RUNNING, sequence=number)
+            id_
+            for id_ in self.install.probes
+            if not self.statements.execute(records.RUNNING, id=id_)
         }
         if lost:
             self.become(machine.without_probes(self.install, lost, self.now))
 
     def forget_gone_endpoints(self) -> None:
-        """Forget failures of endpoints that are not there any more."""
+        """Forget failures of endpoints that nobody can probe any more."""
         known = {
             event_type: moment
             for event_type, moment in self.install.failing.items()
@@ -295,58 +303,13 @@ class CourierVisit:
     # -- claims ---------------------------------------------------------------------
 
     def offers(self, room: int, in_flight: Mapping[int, int]) -> Iterator[Offer]:
-        """
-        Yield the events that may go, by their types.
+        """Yield the events that may go, see ``offers_of``."""
+        return offers_of(self.view, room, in_flight)
 
-        Args:
-            room: How many can be claimed at the most.
-            in_flight: How many this process is sending, by the ranks of their types.
-        """
-        if not self.install.can_send:
-            yield from self.probes()
-            return
-        for event_type, rank in self.ranks.items():
-            free = min(room, MOST_IN_FLIGHT - in_flight.get(rank, 0))
-            limit = min(free, self.most_by_pace(event_type))
-            if limit > 0 and event_type in self.courier.endpoints:
-                yield Offer(event_type, deque(self.due_events(rank, limit)))
-
-    def due_events(self, rank: int, limit: int) -> list[JobRecord]:
-        """Return events that may go: new and stored ones in turn, if both wait."""
-        mark = self.install.mark
-        if mark is None:
-            return self.waiting.due(rank, limit)
-        stored = self.waiting.due(rank, limit, by=mark.time)
-        new = self.waiting.due(rank, limit, after=mark.time)
-        kinds = (new, stored) if self.install.is_turn_of_new else (stored, new)
-        pairs = zip_longest(*kinds)
-        return [event for pair in pairs for event in pair if event][:limit]
-
-    def most_by_pace(self, event_type: str) -> int:
-        """Return how many events of a type may go now while the install recovers."""
-        rate = self.courier.recovery_rate
-        if rate is None or not self.install.is_recovering:
-            return MOST_IN_FLIGHT
-        missed = self.now - machine.next_pace(self.install, event_type)
-        return 0 if missed < 0 else 1 + int(min(missed, machine.LATE_PACE) * rate)
-
-    def probes(self) -> Iterator[Offer]:
-        """Yield one event for each endpoint that is to be probed."""
-        install = self.install
-        if install.probes or self.now < install.round_at:
-            return
-        if any(map(self.waiting.has_type, install.failing)):
-            names = machine.endpoints_to_probe(install, self.now)
-            found = [self.waiting.probe_of(name) for name in names]
-        else:
-            found = [self.waiting.oldest()]
-        # One event may stand before two others.
-        probes = {probe.sequence: probe for probe in found if probe is not None}
-        for probe in probes.values():
-            event_type = self.record.event_type_of(probe.rank)
-            is_own = event_type in self.courier.endpoints  # else another process sends
-            if is_own and machine.may_probe_with(install, event_type, self.now):
-                yield Offer(event_type, deque([probe]), are_probes=True)
+    @property
+    def view(self) -> View:
+        """The courier as it is by now."""
+        return View(self.courier, self.record, self.install, self.waiting, self.now)
 
     def claim(self, offer: Offer) -> None:
         """Claim the next event of an offer; ``start_events`` stores that."""
@@ -356,7 +319,7 @@ class CourierVisit:
         claimed = claimed._replace(lane_facts=facts.text())
         self.visit.claimed.append(claimed)
         if offer.are_probes:
-            install = machine.begin_probes(install, [event.sequence])
+            install = machine.begin_probes(install, [event.id])
         elif install.is_recovering:
             install = machine.take_turn(install)
             if self.courier.recovery_rate is not None:
@@ -377,45 +340,47 @@ class CourierVisit:
     # -- the end of the round -------------------------------------------------------
 
     def finish(self) -> None:
-        """Store the state of the courier, and tell when there is something to do."""
-        look_at = self.now + LOOK_EVERY
-        times = [*self.send_times(), *self.expiry_times(), math.inf]
+        """Store the courier, and tell when there is something to do for it."""
+        retries = self.waiting.first_times(READY, self.now)
+        changes = next_changes(self.unattended, self.now)
+        wakeups = [*retries, *wakeups_of(self.view), *changes]
+        self.plan_next_round(wakeups)
+        if self.waiting.has_buried or self.bring_back(min(retries, default=math.inf)):
+            self.visit.next_due = self.now
+        if self.has_changed():
+            self.save(wakeups)
+
+    def plan_next_round(self, wakeups: list[float]) -> None:
+        """Have the worker come back at the next wakeup; soon for one that is due."""
         # What is due is done by another process, or waits for an event on its way.
-        later = [time if time > self.now else look_at for time in times]
-        if self.waiting.has_buried:
-            later.append(self.now)
-        self.visit.next_due = min(self.visit.next_due, *later)
-        if self.install.state is FAILED or self.install != self.record.install:
-            wakes_at = None if self.is_resting() else min(*times, look_at)
-            number = self.record.number
-            records.save_install(self.statements, number, self.install, wakes_at)
+        look_at = self.now + LONGEST_SLEEP
+        later = [moment if moment > self.now else look_at for moment in wakeups]
+        self.visit.next_due = min([self.visit.next_due, *later])
 
-    def send_times(self) -> Iterator[float]:
-        """Yield when something may be sent that cannot be sent now."""
-        install, waiting = self.install, self.waiting
-        yield from waiting.first_times(READY, self.now)
-        if install.state is FAILED:
-            if not install.probes and not waiting.is_empty():
-                names = filter(waiting.has_type, install.failing)
-                yield machine.next_probe_time(install, names)
-        elif install.state is RECOVERED:
-            for came_at in waiting.first_times(HELD, self.now - machine.DRAIN_PATIENCE):
-                yield came_at + machine.DRAIN_PATIENCE + TICK
-        for event_type in install.paces:
-            moment = machine.next_pace(install, event_type)
-            if moment > self.now and event_type in self.ranks:
-                yield moment if waiting.has_type(event_type) else math.inf
+    def save(self, wakeups: list[float]) -> None:
+        """Store the courier; it sleeps until the next wakeup, or the next event."""
+        sleeps = self.is_resting() and not self.unattended
+        wakes_at = None if sleeps else min([*wakeups, self.now + LONGEST_SLEEP])
+        record = self.record._replace(unattended=self.unattended)
+        records.save_courier(self.statements, record, self.install, wakes_at)
 
-    def expiry_times(self) -> Iterator[float]:
-        """Yield when stored events are too old."""
-        retention, install = self.courier.retention, self.install
-        if retention is None or install.state is UP:
-            return
-        for state in (READY, HELD):
-            for stored_at in self.waiting.first_times(state):
-                moment = machine.expiry_of(install, stored_at, retention) + TICK
-                # What is too old by now is kept for a round that is late.
-                yield moment if moment > self.now else moment + machine.LATE_ROUND
+    def has_changed(self) -> bool:
+        """Tell whether the courier is to be stored."""
+        record, install = self.record, self.install
+        is_other = (install, self.unattended) != (record.install, record.unattended)
+        return install.state is FAILED or is_other
+
+    def bring_back(self, first_retry: float) -> bool:
+        """
+        Keep events from waiting for a time that was there: the clock was set back.
+
+        Only retries by number wait for a later time, and not for longer than that.
+        """
+        pause = NUMBERED_PAUSE if self.courier.retention is None else 0.0
+        if not self.now + pause + LOOK_EVERY < first_retry < math.inf:
+            return False
+        self.waiting.bring_back(self.now + pause)
+        return True
 
     # -- telling --------------------------------------------------------------------
 

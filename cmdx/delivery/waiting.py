@@ -13,6 +13,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from cmdx.delivery import records
+from cmdx.queue.records import HEAD
 from cmdx.queue.table import JobState
 from cmdx.queue.upkeep import readable
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from cmdx.delivery.machine import Mark
+    from cmdx.delivery.records import CourierRecord
     from cmdx.queue.table import JobRecord
     from cmdx.stores import Statements
 
@@ -43,38 +45,43 @@ class WaitingEvents:
 
     Args:
         statements: Those of the transaction.
-        queue: The name of the queue.
-        ranks: The rank of each event type that has an endpoint, in whatever process.
+        courier: The courier.
+        ranks: The rank of each event type that counts: that some process has an
+            endpoint for.
     """
 
     def __init__(
-        self, statements: Statements, queue: str, ranks: Mapping[str, int]
+        self, statements: Statements, courier: CourierRecord, ranks: Mapping[str, int]
     ) -> None:
         self._statements = statements
         self._execute = statements.execute
         self._now = statements.now
         self.has_buried = False
         """Whether an event was in the way that cannot be read, and is dead now."""
-        self._queue = queue
-        self._ranks = ranks
+        self._queue = courier.queue
+        self._lane = courier.ranks
+        self.ranks = ranks
 
     # -- whether there are any ------------------------------------------------------
 
     def is_empty(self) -> bool:
         """Tell whether nothing waits."""
-        return not any(map(self.has_type, self._ranks))
+        return not any(map(self.has_type, self.ranks))
 
     def has_type(self, event_type: str) -> bool:
         """Tell whether events of a type wait."""
-        rank = self._ranks[event_type]
-        return any(self.first_time(state, rank) < math.inf for state in (READY, HELD))
+        return self.has_rank(self.ranks[event_type])
+
+    def has_rank(self, rank: int) -> bool:
+        """Tell whether events with a rank wait."""
+        return bool(self._execute(records.IS_STORED, **self._place(rank)))
 
     def has_pending(self, mark: Mark) -> bool:
         """Tell whether an event is still to be sent that was stored by a mark."""
         by_mark: dict[str, Any] = {"time": mark.time, "sequence": mark.sequence}
         return any(
             self._execute(sql, state=state, **self._place(rank), **by_mark)
-            for rank in self._ranks.values()
+            for rank in self.ranks.values()
             for state, sql in PENDING.items()
         )
 
@@ -89,7 +96,7 @@ class WaitingEvents:
 
     def first_times(self, state: str, after: float = -FOREVER) -> list[float]:
         """Return when the first event of a state was stored, for each type."""
-        return [self.first_time(state, rank, after) for rank in self._ranks.values()]
+        return [self.first_time(state, rank, after) for rank in self.ranks.values()]
 
     # -- events ---------------------------------------------------------------------
 
@@ -105,7 +112,7 @@ class WaitingEvents:
         limits: dict[str, Any] = {"state": state, "moment": moment, "limit": limit}
         return [
             event
-            for rank in self._ranks.values()
+            for rank in self.ranks.values()
             for event in self._select(records.OLDER, rank, **limits)
         ]
 
@@ -120,13 +127,18 @@ class WaitingEvents:
         }
         return [
             event
-            for rank in self._ranks.values()
+            for rank in self.ranks.values()
             for event in self._select(records.OLDER_SINCE, rank, **limits)
         ]
 
+    def bring_back(self, latest: float) -> None:
+        """Have no event wait for longer than until a moment."""
+        for rank in self.ranks.values():
+            self._execute(records.BRING_BACK, latest=latest, **self._place(rank))
+
     def oldest(self) -> JobRecord | None:
         """Return the event that was stored first, of those that may go."""
-        heads = [event for rank in self._ranks.values() for event in self.due(rank, 1)]
+        heads = [event for rank in self.ranks.values() for event in self.due(rank, 1)]
         return min(heads, key=order_of, default=None)
 
     def probe_of(self, event_type: str) -> JobRecord | None:
@@ -135,7 +147,7 @@ class WaitingEvents:
 
         It is the oldest that heads its conversation, else what stands before it.
         """
-        rank = self._ranks[event_type]
+        rank = self.ranks[event_type]
         heads = self.due(rank, 1)
         if heads:
             return heads[0]
@@ -144,9 +156,18 @@ class WaitingEvents:
         return before if before is not None and before.state == READY else None
 
     def head_of(self, key: str) -> JobRecord | None:
-        """Return the event of a conversation that goes first, or is on its way."""
-        found = self._read(records.HEAD_OF_KEY, queue=self._queue, key=key)
+        """
+        Return the event of a conversation that goes first, or is on its way.
+
+        None also if a job of others is in its place.
+        """
+        lane: dict[str, Any] = {"first": self._lane.start, "end": self._lane.stop}
+        found = self._read(records.HEAD_OF_KEY, queue=self._queue, key=key, **lane)
         return found[0] if found else None
+
+    def has_head(self, key: str) -> bool:
+        """Tell whether another job with a key must not become ready."""
+        return bool(self._execute(HEAD, queue=self._queue, key=key))
 
     def _select(self, sql: str, rank: int, **values: Any) -> list[JobRecord]:
         return self._read(sql, **self._place(rank), **values)

@@ -17,7 +17,7 @@ from cmdx.queue.enqueue import record_of_row, require_same, write_row
 from cmdx.queue.errors import JobGone
 from cmdx.queue.filters import filter_of
 from cmdx.queue.jobs import Job
-from cmdx.queue.lanes import lane_of
+from cmdx.queue.lanes import key_in_order
 from cmdx.queue.records import lock_queue, peek_job, readable_records, update_job
 from cmdx.queue.schedules import Schedule, ScheduleRecord
 from cmdx.queue.signals import (
@@ -242,7 +242,7 @@ def replaying(
     def replay(statements: Statements) -> Replayed:
         lock_queue(statements, queue.name)
         place_all(statements, queue.name)
-        return [replay_one(statements, queue, record) for record in load(statements)]
+        return [replay_one(statements, record) for record in load(statements)]
 
     def tell(replayed: Replayed) -> Replayed:
         for record, was_replayed in replayed:
@@ -260,9 +260,7 @@ def place_all(statements: Statements, queue: str) -> None:
         place_arrivals(statements, queue)
 
 
-def replay_one(
-    statements: Statements, queue: Queue, record: JobRecord
-) -> tuple[JobRecord, bool]:
+def replay_one(statements: Statements, record: JobRecord) -> tuple[JobRecord, bool]:
     """Replay a job; return it, or who has its unique text, and whether it was."""
     after = table.replay(record, statements.now)
     if after is None:
@@ -273,9 +271,8 @@ def replay_one(
             if not table.has_lapsed(holder, statements.now):
                 return holder, False
             statements.execute(records.FREE_UNIQUE, sequence=holder.sequence)
-    lane = None if after.lane is None else lane_of(queue, after.lane)
-    if lane is not None:
-        after = after._replace(key=lane.replay_key(after))
+    if after.lane is not None:
+        after = after._replace(key=key_in_order(after.key))
         statements.execute(records.SET_KEY, key=after.key, sequence=after.sequence)
     update_job(statements, after)
     return after, True

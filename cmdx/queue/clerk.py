@@ -32,6 +32,7 @@ from cmdx.queue.schedules import MOST_TICKS, fire_due, next_time_of
 from cmdx.queue.table import JobState
 from cmdx.queue.upkeep import (
     LOOK_EVERY,
+    bring_back_jobs,
     is_number,
     look_at_clock,
     place_arrivals,
@@ -470,13 +471,13 @@ def next_due_of(statements: Statements, queue: str, rank: int) -> float:
     rows = statements.execute(records.NEXT_DUE, now=now, queue=queue, rank=rank)
     if not rows:
         return math.inf
-    ((due, created),) = rows
-    if not (is_number(due) and is_number(created)):
+    ((due, stored),) = rows
+    if not (is_number(due) and is_number(stored)):
         return math.inf
-    if created <= now + LOOK_EVERY:
+    if stored <= now + LOOK_EVERY:
         return float(due)
     # The clock was set back while nobody was there to notice it.
-    statements.execute(records.NEW_JOBS, queue=queue, now=now)
+    bring_back_jobs(statements, queue)
     return now
 
 

@@ -20,6 +20,7 @@ from cmdx.exceptions import DefinitionError
 from cmdx.queue import records, table
 from cmdx.queue.errors import JobConflict
 from cmdx.queue.jobs import read_invocation
+from cmdx.queue.lanes import require_free_key
 from cmdx.queue.policy import (
     PRIORITY_WORDS,
     QueuePlan,
@@ -90,20 +91,37 @@ def has_identity(options: EnqueueKeywords) -> bool:
 
 
 def new_row(
-    queue: Queue, invocation: Task[Any], options: Mapping[str, Any], now: float
+    queue: Queue,
+    invocation: Task[Any],
+    options: Mapping[str, Any],
+    now: float,
+    *,
+    lane: int | None = None,
 ) -> Row:
-    """Return the row of a new job; refuse what could not run."""
+    """
+    Return the row of a new job; refuse what could not run.
+
+    Args:
+        queue: The queue.
+        invocation: The task with its inputs.
+        options: Those of ``Queue.enqueue``.
+        now: The time.
+        lane: The rank of a job that another package lets go.
+    """
     check_unused(invocation, "queue")
     check_names("enqueue", options, EnqueueKeywords.__annotations__, OTHER_WORDS)
     plan = QueuePlan.of(type(invocation))
     of_call = check_retry(options.get("retry"))
-    rule = job_options(plan, of_call, queue.retry)
+    rule = job_options(plan, of_call, queue.retry) if lane is None else None
     after, at = options.get("after"), options.get("at")
     check_kinds("enqueue", options, PRIORITY)
     priority = options.get("priority")
     priority = plan.priority if priority is None else priority
     key = key_of(invocation, plan, options.get("key"))
+    if key is not None and lane is None:
+        require_free_key("enqueue", key)
     key = STRICT_KEY if queue.strict else key
+    rank = table.rank_of(priority, key, plan.is_async) if lane is None else lane
     unique = checked_text("unique", options.get("unique"))
     until = until_text(options.get("until"), unique, now)
     dumped = dump_invocation(invocation)
@@ -112,7 +130,7 @@ def new_row(
         "id": checked_text("id", options.get("id")) or new_id(),
         "queue": queue.name,
         "state": JobState.READY.value if key is None else ARRIVING,
-        "rank": table.rank_of(priority, key, plan.is_async),
+        "rank": rank,
         "due_at": due_time(now, after, at),
         "priority": priority,
         "key": key,
@@ -130,7 +148,7 @@ def new_row(
         "schedule": None,
         "origin": json.dumps(origin) if origin else None,
         "created_at": now,
-        "lane": None,
+        "lane": lane,
         "lane_facts": None,
     }
 

@@ -5,6 +5,8 @@ A job with a lane waits by a rank above all others, so workers do not claim it w
 them. The package puts a ``Lane`` beside a queue. Workers of this process visit it in
 each round, inside their transaction, with how jobs of the lane have ended, and with how
 many more they can take.
+
+Keys of jobs with a lane begin with a text that other jobs cannot have.
 """
 
 from __future__ import annotations
@@ -14,6 +16,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import attrs
 
+from cmdx.exceptions import DefinitionError
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -21,6 +25,10 @@ if TYPE_CHECKING:
     from cmdx.queue.queue import Queue
     from cmdx.queue.table import JobRecord
     from cmdx.stores import Statements
+
+IN_ORDER, OVERTAKING = "courier/", "courier-overtaking/"
+"""What keys of jobs with a lane begin with: those that run in order, and those that may
+overtake these."""
 
 
 @attrs.define
@@ -58,9 +66,6 @@ class Lane(Protocol):
     def outcome_of(self, result: Result[Any], note: Any) -> Any:
         """Return the outcome of a leg: its result, and what its work has noted."""
 
-    def replay_key(self, job: JobRecord) -> str | None:
-        """Return the key that a job is replayed with."""
-
     def tell(self, notice: Any) -> None:
         """Send the signals of a notice."""
 
@@ -85,3 +90,24 @@ def lanes_of(queue: Queue) -> list[Lane]:
     """Return the lanes beside a queue."""
     lanes = queue.store.companions
     return [lane for (name, _), lane in lanes.copy().items() if name == queue.name]
+
+
+# -- keys ---------------------------------------------------------------------------
+
+
+def require_free_key(where: str, key: str) -> str:
+    """Return the key of a job without a lane; refuse one that only lanes have."""
+    if not key.startswith((IN_ORDER, OVERTAKING)):
+        return key
+    message = (
+        f"{where}: key must not begin with {IN_ORDER!r} or {OVERTAKING!r}, which are "
+        f"for the events of couriers, got {key!r}. Choose another one."
+    )
+    raise DefinitionError(message)
+
+
+def key_in_order(key: str | None) -> str | None:
+    """Return the key that a job with a lane had before it overtook others."""
+    if key is None or not key.startswith(OVERTAKING):
+        return key
+    return IN_ORDER + key.removeprefix(OVERTAKING)

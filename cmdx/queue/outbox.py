@@ -57,21 +57,29 @@ def free_text(sequence: int, statements: Statements) -> None:
     statements.execute(records.FREE_UNIQUE, sequence=sequence)
 
 
-async def outbox_of(given: object, store: Store, *, awaits: bool) -> Outbox:
-    """Return what writes jobs by the connection *given*; refuse one of another kind."""
-    require_plain(given, awaits=awaits)
+async def outbox_of(
+    given: object, store: Store, *, awaits: bool, twin: str = "aenqueue()"
+) -> Outbox:
+    """
+    Return what writes jobs by a connection; refuse one of another kind.
+
+    Args:
+        given: The connection of the user.
+        store: The store of the queue.
+        awaits: Whether the caller may wait in an event loop.
+        twin: The call that takes an asynchronous connection.
+    """
+    require_plain(given, twin, awaits=awaits)
     connection = await unwrapped_connection(given)
-    require_plain(connection, awaits=awaits)
+    require_plain(connection, twin, awaits=awaits)
     found = await user_connection(connection, store)
     return Outbox(found, store, awaits=awaits)
 
 
-def require_plain(connection: object, *, awaits: bool) -> None:
+def require_plain(connection: object, twin: str, *, awaits: bool) -> None:
     """Refuse an asynchronous connection where nothing can be awaited."""
     if is_async_connection(connection) and not awaits:
-        message = (
-            "an asynchronous connection needs aenqueue(), or pass a synchronous one."
-        )
+        message = f"an asynchronous connection needs {twin}, or pass a synchronous one."
         raise TypeError(message)
 
 

@@ -29,6 +29,7 @@ from cmdx.operations.policy import (
     OperationPolicy,
     warn_about_value,
 )
+from cmdx.queue.lanes import require_free_key
 from cmdx.retry.decide import Limits, compile_policy
 from cmdx.retry.inline import BUILT_IN
 from cmdx.retry.policy import RetryPolicy, RetryRule
@@ -92,15 +93,22 @@ def queued(*misplaced: Never, **keywords: Unpack[QueuedKeywords]) -> Callable[[T
     options: dict[str, Any] = dict(keywords)
     check_names("queued", options, QueuedKeywords.__annotations__)
     check_kinds("queued", options, QUEUED_KINDS)
-    if callable(options.get("key")):
-        cure = "It is called with the task."
-        check_plain_call("queued: key", options["key"], 1, cure, least=1)
+    check_key(options.get("key"))
     if options.get("timeout") is not None:
         options["timeout"] = check_seconds(
             "queued", "timeout", options["timeout"], above_zero=True
         )
     declaration = QueuedDeclaration(QueuedKeywords(**options))  # type: ignore[typeddict-item]
     return lambda cls: declare(cls, declaration, by="queued")
+
+
+def check_key(key: Any) -> None:
+    """Refuse a callable that cannot be called with the task, and a key of others."""
+    if callable(key):
+        cure = "It is called with the task."
+        check_plain_call("queued: key", key, 1, cure, least=1)
+    elif key is not None:
+        require_free_key("queued", key)
 
 
 def is_priority(value: object) -> bool:

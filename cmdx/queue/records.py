@@ -56,11 +56,15 @@ NEXT_RANK = f"""
     select min(rank) from cmdx_job
     where queue = :queue and state = 'ready' and rank > :rank and rank < {LANES}
 """  # noqa: S608 -- a constant
-NEXT_DUE = """
-    select due_at, created_at from cmdx_job
+PAUSED_JOB = "(suspension is not null or unread_since is not null)"
+NEXT_DUE = f"""
+    select due_at, case when {PAUSED_JOB} or timing = 'at' then 0
+    when timing is null then due_at else created_at end from cmdx_job
     where queue = :queue and state = 'ready' and rank = :rank and due_at > :now
     order by due_at limit 1
-"""
+"""  # noqa: S608 -- a constant
+"""When the next job is due, and when it was there already, if that is known: a job that
+was not enqueued for later was due when it was stored."""
 DELAYED = """
     select task, module, count(*) from (
         select task, module, timing from cmdx_job
@@ -228,17 +232,20 @@ SET_POSITIONS = "update cmdx_queue set positions = :positions where name = :queu
 SET_PAUSED = "update cmdx_queue set is_paused = :paused where name = :queue"
 
 # What waits too long if the clock was set back, from :seen to :now.
-NEW_JOBS = """
+NEW_JOBS = f"""
     update cmdx_job set due_at = due_at - (created_at - :now), created_at = :now
-    where queue = :queue and created_at > :now and suspension is null
-    and unread_since is null and state in ('ready', 'held', 'arriving')
-    and (timing is null or timing <> 'at')
-"""
-PAUSES = """
+    where queue = :queue and created_at > :now and not {PAUSED_JOB}
+    and state in ('ready', 'held', 'arriving') and (timing is null or timing <> 'at')
+"""  # noqa: S608 -- a constant
+REPLAYED_JOBS = f"""
+    update cmdx_job set due_at = :now
+    where queue = :queue and due_at > :now and timing is null and not {PAUSED_JOB}
+    and lane is null and state in ('ready', 'held', 'arriving')
+"""  # noqa: S608 -- a constant
+PAUSES = f"""
     update cmdx_job set due_at = due_at - (:seen - :now)
-    where queue = :queue and state = 'ready' and due_at > :now
-    and (suspension is not null or unread_since is not null)
-"""
+    where queue = :queue and state = 'ready' and due_at > :now and {PAUSED_JOB}
+"""  # noqa: S608 -- a constant
 # No interval and no lease ends later than this, unless the clock was set back.
 INTERVALS = """
     update cmdx_schedule set due_at = :now + every

@@ -117,7 +117,9 @@ class JobRecord(NamedTuple):
     started_at: float | None
     ended_at: float | None
     lane: int | None
-    """The rank of a job that another package lets go, see ``cmdx.queue.lanes``."""
+    """Of a job that another package lets go: the rank that it waits by, out of the
+    ``ranks`` of a ``cmdx.queue.lanes.Lane``. For an event of a courier it is made of
+    the numbers of the courier and of the type, see ``CourierRecord.rank_of``."""
     lane_facts: str | None
     """What that package keeps with it, as JSON."""
 

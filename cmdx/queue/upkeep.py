@@ -128,17 +128,24 @@ def look_at_clock(statements: Statements, queue: str, seen: float) -> None:
     """
     Note the time, and keep jobs from waiting for one that was already there.
 
-    If the clock was set back, new jobs, pauses, intervals and leases wait as long as if
-    it had not been. What was enqueued for a date waits for that date.
+    If the clock was set back, new and replayed jobs, pauses, intervals and leases wait
+    as long as if it had not been. What was enqueued for a date waits for that date.
     """
     lock_queue(statements, queue)
     place: dict[str, Any] = {"queue": queue, "now": statements.now}
     if statements.now < seen:
-        statements.execute(records.NEW_JOBS, **place)
+        bring_back_jobs(statements, queue)
         statements.execute(records.PAUSES, seen=seen, **place)
     statements.execute(records.INTERVALS, slack=LOOK_EVERY, **place)
     statements.execute(records.LEASES, slack=LOOK_EVERY, lease=LEASE, **place)
     statements.execute(records.SEE, **place)
+
+
+def bring_back_jobs(statements: Statements, queue: str) -> None:
+    """Keep new and replayed jobs from waiting for the time when they were stored."""
+    place: dict[str, Any] = {"queue": queue, "now": statements.now}
+    statements.execute(records.NEW_JOBS, **place)
+    statements.execute(records.REPLAYED_JOBS, **place)
 
 
 # -- old jobs -----------------------------------------------------------------------

@@ -22,6 +22,7 @@ LOOK = """
 
 WORKER_HERE = "in this process with queue.worker()"
 WORKER_ELSEWHERE = "with `python -m cmdx worker app:queue`"
+RESUME = " The queue is paused, too: resume it with queue.resume()."
 
 
 @attrs.frozen
@@ -63,9 +64,10 @@ def reason_to_wait(record: JobRecord, around: Surroundings) -> str:
         begin = "its worker has died" if is_running else f"it is {state}"
         worker = "other worker" if is_running else "worker"
         start = WORKER_HERE if around.is_in_memory else WORKER_ELSEWHERE
+        pause = RESUME if around.is_paused else ""
         return (
             f"{begin}, and no {worker} of {queue} is running. Start one {start}, or "
-            "run what is due here with queue.drain()."
+            f"run what is due here with queue.drain().{pause}"
         )
     if around.is_paused and not is_running:
         return f"it is {state}, and {queue} is paused. Resume it with queue.resume()."

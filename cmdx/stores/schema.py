@@ -209,6 +209,7 @@ COURIER = Table(
         "install": "text not null",
         "tracks": "text not null",
         "wakes_at": "double precision",
+        "unattended": "text",
     },
     key=("number",),
     indexes=(
@@ -220,7 +221,7 @@ COURIER = Table(
 DELIVERY_ATTEMPT = Table(
     "cmdx_delivery_attempt",
     {
-        "delivery": "bigint not null",
+        "delivery": "text not null",
         "number": "integer not null",
         "sent_at": "double precision not null",
         "duration": "double precision not null",

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+from contextlib import closing, nullcontext
 from datetime import UTC, datetime
+from http import HTTPStatus
 
+import psycopg
 import pytest
 from couriers import (
     bodies_of,
@@ -30,6 +33,15 @@ from cmdx.delivery import (
 from cmdx.queue import JobConflict, JobDropped, JobGone, Queue, job_finished
 from cmdx.stores import SqliteStore
 from cmdx.testing import Answer
+
+
+def connection_to(store):
+    """Return a connection of a user's to the database of a store."""
+    has_server = hasattr(store, "address")
+    return closing(
+        psycopg.connect(store.address) if has_server else sqlite3.connect(store.name)
+    )
+
 
 # -- sending ---------------------------------------------------------------------------
 
@@ -108,6 +120,24 @@ def test_an_id_names_one_event(queue, hook, new_courier):
     assert got.headers["webhook-id"] == "evt_1"
 
 
+@on_each_server
+@pytest.mark.parametrize("is_within", [False, True])
+def test_the_same_event_may_have_its_keys_in_another_order(
+    store, new_courier, is_within
+):
+    courier = new_courier("paid")
+    first = courier.send("paid", {"a": 1, "b": [{"c": 2, "d": 3}]}, id="evt_1")
+    with connection_to(store) if is_within else nullcontext() as within:
+        options = {"id": "evt_1", "within": within}
+        again = courier.send("paid", {"b": [{"d": 3, "c": 2}], "a": 1}, **options)
+        assert (again.id, again.body) == (first.id, first.body)
+        for other in ({"a": 1.0, "b": [{"c": 2, "d": 3}]}, {"a": True}, [1], "a"):
+            with pytest.raises(JobConflict, match="evt_1"):
+                courier.send("paid", other, **options)
+        with pytest.raises(JobConflict, match="evt_1"):
+            courier.send("paid", first.payload, conversation="c", **options)
+
+
 @pytest.mark.parametrize("id_", ["", "a.b", "a b", "ä", "a\n", "x" * 256, 7])
 def test_an_id_that_cannot_be_in_a_header_is_refused(new_courier, id_):
     with pytest.raises(DeliveryError, match="letters, digits and -_:"):
@@ -165,22 +195,28 @@ def test_an_event_is_stored_in_the_transaction_of_the_caller(
     store, queue, hook, new_courier
 ):
     courier = new_courier("paid")
-    if hasattr(store, "address"):
-        import psycopg
-
-        connection = psycopg.connect(store.address)
-    else:
-        connection = sqlite3.connect(store.name)
-    courier.send("paid", 1, within=connection)
-    connection.rollback()
-    queue.drain()
-    delivery = courier.send("paid", 2, conversation="c", within=connection)
-    with pytest.raises(JobGone, match="not committed"):
-        delivery.refresh()
-    connection.commit()
-    connection.close()
+    with connection_to(store) as connection:
+        courier.send("paid", 1, within=connection)
+        connection.rollback()
+        queue.drain()
+        delivery = courier.send("paid", 2, conversation="c", within=connection)
+        with pytest.raises(JobGone, match="not committed"):
+            delivery.refresh()
+        connection.commit()
     queue.drain()
     assert bodies_of(hook) == [2]
+
+
+@pytest.mark.parametrize("store", ["postgresql"], indirect=True)
+def test_an_asynchronous_connection_needs_the_call_for_coroutines(store, new_courier):
+    courier = new_courier("paid")
+
+    async def send():
+        async with await psycopg.AsyncConnection.connect(store.address) as connection:
+            courier.send("paid", 1, within=connection)
+
+    with pytest.raises(TypeError, match=r"needs asend\(\), or pass a synchronous one"):
+        asyncio.run(send())
 
 
 # -- several couriers ------------------------------------------------------------------
@@ -201,89 +237,6 @@ def test_conversations_of_two_couriers_do_not_wait_for_each_other(new_courier):
     assert one.send("paid", 1, conversation="c").job.key != (
         other.send("paid", 2, conversation="c").job.key
     )
-
-
-def test_a_courier_of_the_same_name_takes_the_place_of_the_one_before(
-    queue, hook, new_courier
-):
-    new_courier("paid").send("paid", 1)
-    again = new_courier(endpoints={"paid": {"headers": {"x-new": "1"}}})
-    again.send("paid", 2)
-    queue.drain()
-    assert [got.headers.get("x-new") for got in hook.received()] == ["1", "1"]
-
-
-@on_each_store
-def test_a_type_that_is_gone_is_dropped(queue, new_courier):
-    old = new_courier("paid", "gone")
-    events = [old.send("gone", number, conversation="c") for number in (1, 2)]
-    kept = old.send("paid", 3, conversation="c")
-    courier = new_courier("paid")
-    with collected(delivery_dropped) as sent:
-        queue.drain()
-    assert [facts["reason"] for _, facts in sent] == ["no endpoint"] * 2
-    assert [event.refresh().reason for event in events] == ["no endpoint"] * 2
-    assert (kept.refresh().state, courier.state) == ("done", "up")
-
-
-@pytest.fixture
-def deployed(tmp_path, hook):
-    """Two processes during a deploy: the later one has one more type of events."""
-    with SqliteStore(tmp_path / "app.db") as store, SqliteStore(store.name) as later:
-        paid, left = Endpoint(f"{hook.url}/paid"), Endpoint(f"{hook.url}/left")
-        options = {"retention": 3600, **ALLOWED}
-        yield (
-            Courier(Queue(store), {"paid": paid}, **options),
-            Courier(Queue(later), {"paid": paid, "left": left}, **options),
-        )
-
-
-def test_a_process_that_runs_for_longer_leaves_new_types_to_others(deployed):
-    old, new = deployed
-    delivery = new.send("left", 1)
-    assert (old.queue.drain(), delivery.refresh().state) == (0, "ready")
-    assert (new.queue.drain(), delivery.refresh().state) == (1, "done")
-
-
-def test_a_process_that_runs_for_longer_keeps_the_gaps_of_new_types(
-    hook, clock, deployed
-):
-    old, new = deployed
-    hook.script("/left", [500] * 4)
-    new.send("left", 1, conversation="c")
-    new.send("paid", 2, conversation="c")
-    for _ in range(30):
-        new.queue.drain()
-        assert old.queue.drain() == 0
-        clock.advance(1.0)
-    assert times_of(hook, "/left") == [0, 2, 6, 14]
-    assert new.state == "failed"
-
-
-def test_a_courier_that_has_no_retention_any_more_is_up(queue, hook, new_courier):
-    old = new_courier("paid", retention=3600)
-    hook.script("/paid", [500])
-    old.send("paid", 1)
-    queue.drain()
-    assert old.state == "failed"
-    with collected(courier_changed) as sent:
-        courier = new_courier("paid", retention=None)
-        queue.drain()
-    assert (courier.state, bodies_of(hook)) == ("up", [1, 1])
-    assert [(facts["old"], facts["new"]) for _, facts in sent] == [("failed", "up")]
-
-
-def test_a_failing_type_that_is_gone_does_not_keep_the_install_failed(
-    queue, hook, new_courier
-):
-    old = new_courier("paid", "gone")
-    hook.script("/gone", [500])
-    old.send("gone", 1)
-    queue.drain()
-    courier = new_courier("paid")
-    courier.send("paid", 2)
-    queue.drain(ahead=2)
-    assert (courier.state, bodies_of(hook, "/paid")) == ("up", [2])
 
 
 def test_events_of_a_courier_of_another_process_are_left_to_it(tmp_path, hook):
@@ -344,6 +297,39 @@ def test_attempts_of_events_that_were_removed_are_removed(
         lambda statements: statements.execute("select * from cmdx_delivery_attempt")
     )
     assert rows == []
+
+
+@on_each_store
+@pytest.mark.parametrize("id_", ["new", "old"])
+def test_an_event_does_not_inherit_the_attempts_of_one_that_was_removed(
+    queue, hook, new_courier, id_
+):
+    courier = new_courier("paid")
+    hook.script("/paid", [500, 500])
+    courier.send("paid", 1, id="old")
+    queue.drain(ahead=20)
+    assert len(courier.attempts("old")) == 3
+    queue.prune("done", until=queue.store.now() + 1)
+    courier.send("paid", 2, id=id_)
+    assert courier.attempts(id_) == []
+    queue.drain()
+    assert [attempt.number for attempt in courier.attempts(id_)] == [1]
+
+
+def test_an_event_in_a_transaction_of_the_caller_does_not_inherit_attempts(
+    tmp_path, hook, clock
+):
+    del clock
+    with SqliteStore(tmp_path / "app.db") as store:
+        queue = Queue(store)
+        courier = Courier(queue, {"paid": Endpoint(f"{hook.url}/p")}, **ALLOWED)
+        courier.send("paid", 1, id="same")
+        queue.drain()
+        queue.prune("done", until=store.now() + 1)
+        with sqlite3.connect(store.name) as connection:
+            courier.send("paid", 1, id="same", within=connection)
+        connection.close()
+        assert courier.attempts("same") == []
 
 
 def test_signals_tell_what_became_of_an_event(queue, hook, new_courier):
@@ -531,6 +517,24 @@ def test_deliveries_are_found_by_filters(queue, clock, new_courier):
         courier.deliveries(event_typ="left")
 
 
+@pytest.mark.parametrize("call", ["deliveries", "replay_all"])
+def test_dropped_is_no_state_of_a_delivery(new_courier, call):
+    words = rf"{call}: state is one of .*, got 'dropped'\. Events .* dropped are dead"
+    with pytest.raises(DefinitionError, match=words):
+        getattr(new_courier("paid"), call)(state="dropped")
+
+
+@pytest.mark.parametrize("call", ["get", "attempts", "replay"])
+def test_a_delivery_in_place_of_its_id_is_refused(new_courier, call):
+    courier = new_courier("paid")
+    delivery = courier.send("paid", 1)
+    words = r"a delivery is named by its id, such as delivery\.id, got <Delivery"
+    with pytest.raises(TypeError, match=words):
+        getattr(courier, call)(delivery)
+    with pytest.raises(TypeError, match=words):
+        asyncio.run(getattr(courier, f"a{call}")(delivery))
+
+
 # -- what is refused -------------------------------------------------------------------
 
 
@@ -550,9 +554,19 @@ def test_a_strict_queue_refuses_a_courier(store):
         ({"secret": "not base64!"}, "new_secret"),
         ({"secret": []}, "secret must be a text"),
         ({"timeout": 0}, "timeout must be a finite number of seconds, above 0"),
-        ({"recovery_rate": 0}, "recovery_rate must be a number above 0"),
+        ({"recovery_rate": 0}, "recovery_rate must be a number of events per second"),
+        ({"recovery_rate": -1}, "recovery_rate must be a number of events per second"),
+        ({"recovery_rate": 1 / 259_201}, r"at least 1/259200 \(one in 3 days\)"),
         ({"accept": ()}, "accept must be statuses"),
         ({"accept": ("200",)}, "accept must be statuses"),
+        ({"accept": (True,)}, "accept must be statuses"),
+        ({"accept": None}, "accept must be statuses"),
+        ({"signing": None}, 'signing must be "standard", "sha1" or "sha256"'),
+        ({"name": None}, "name must be 1 to 60"),
+        ({"timeout": None}, "timeout must be a finite number of seconds, above 0"),
+        ({"allow": None}, "allow has addresses"),
+        ({"allow_http": None}, "allow_http must be True or False, got None"),
+        ({"allow_http": "no"}, "allow_http must be True or False, got 'no'"),
         ({"allow": [7]}, "allow has addresses"),
         ({"allow": ["10.0.0.0/99"]}, "no address, network or name"),
     ],
@@ -560,6 +574,15 @@ def test_a_strict_queue_refuses_a_courier(store):
 def test_wrong_options_are_refused(queue, options, words):
     with pytest.raises(DefinitionError, match=words):
         Courier(queue, {"paid": Endpoint("https://a.example")}, **options)
+
+
+def test_statuses_may_be_those_of_the_standard_library(queue, hook, new_courier):
+    courier = new_courier("paid", accept=[HTTPStatus.OK, HTTPStatus.ACCEPTED])
+    hook.script("/paid", [202])
+    delivery = courier.send("paid", 1)
+    queue.drain()
+    assert delivery.refresh().state == "done"
+    assert courier.accept == (200, 202)
 
 
 @pytest.mark.parametrize("endpoints", [{}, None, [Endpoint("https://a.example")]])
@@ -607,6 +630,17 @@ def test_a_recovering_endpoint_gets_events_at_its_pace(queue, hook, new_courier)
         courier.send("paid", number)
     queue.drain(ahead=100)
     assert times_of(hook) == [0, 2, 2, 2.5, 3, 3.5, 4]
+
+
+def test_a_recovering_endpoint_gets_events_at_a_very_slow_pace(
+    queue, hook, new_courier
+):
+    courier = new_courier("paid", recovery_rate=1 / 1000, retention=86_400)
+    hook.script("/paid", [500])
+    for number in range(3):
+        courier.send("paid", number)
+    queue.drain(ahead=2500)
+    assert times_of(hook) == [0, 2, 2, 1002]
 
 
 def test_retry_after_delays_the_probe_and_is_limited(queue, hook, new_courier):

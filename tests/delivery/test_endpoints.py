@@ -530,9 +530,12 @@ WRONG_HEADERS = [
         ("X-A", value, "whose value cannot be sent in a header")
         for value in [
             "hunter2\r\nX-B: 1", "hunter2\n", "hunter2\x00", "hunter2 ", " hunter2",
-            "hunter2ü", "hunter2\t2", "hunter2\x7f", 7, None, True, ["hunter2"],
-            b"hunter2",
+            "hunter2ü", "hunter2\t2", "hunter2\x7f",
         ]
+    ],
+    *[
+        ("X-A", value, "whose value must be a text")
+        for value in [7, None, True, ["hunter2"], b"hunter2"]
     ],
 ]  # fmt: skip
 
@@ -650,3 +653,37 @@ def test_an_endpoint_does_not_change():
     assert endpoint.headers == {"X-A": "1"}
     with pytest.raises(attrs.exceptions.FrozenInstanceError):
         endpoint.url = "https://b.example"
+
+
+@pytest.mark.parametrize("name", ["", 5, None, "x" * 256])
+def test_an_event_type_of_a_configuration_is_refused_by_its_place(queue, name):
+    config = {"capabilities": {"webhooks": {name: {"endpoint": URL}}}}
+
+    assert error_of(Courier.from_config, queue, config) == (
+        "capabilities.webhooks: event type must be a text of 1 to 255 characters, "
+        f"got {name!r}."
+    )
+
+
+@pytest.mark.parametrize("url", ["https://bücher.example/", "https://a.example/ü"])
+def test_a_url_with_other_letters_is_refused_with_the_way_to_write_it(queue, url):
+    assert error_of(Courier, queue, {"paid": Endpoint(url)}) == (
+        f"Courier: paid: url must be an absolute URL in ASCII, got {url!r}. Write "
+        "other letters of the host in punycode, such as xn--bcher-kva.example, and "
+        "elsewhere percent-encoded, such as %C3%BC."
+    )
+
+
+@pytest.mark.parametrize("host", ["a..b", "0x7f.1", "10.0.0.0-10.0.0.9", "[fe80::1%1]"])
+def test_a_host_that_cannot_be_allowed_is_not_refused_with_allow(queue, host):
+    message = error_of(Courier, queue, {"paid": Endpoint(f"https://{host}/")})
+
+    assert "url is refused" in message
+    assert message.endswith(". Correct the URL.")
+
+
+def test_endpoints_of_a_courier_cannot_be_changed(queue):
+    courier = Courier(queue, {"paid": Endpoint(URL)})
+
+    with pytest.raises(TypeError):
+        courier.endpoints["left"] = Endpoint(URL)

@@ -422,6 +422,7 @@ def test_one_text_or_several_are_allowed(allow):
         "", " ", ".", "10.0.0.0/33", "10.0.0/8", "127.1", "0x7f000001", "2130706433",
         "::1/129", "fe80::1%eth0", "127.0.0.1:80", "[::1]:80", "https://a.example",
         "a.example/x", "a.example:443", "*.example", "a b", "münchen.example", ":::",
+        "10.0.0.0-10.0.0.9", "a.10",
     ],
 )  # fmt: skip
 def test_what_could_never_match_a_host_cannot_be_allowed(queue, text):
@@ -433,7 +434,13 @@ def test_what_could_never_match_a_host_cannot_be_allowed(queue, text):
     assert repr(text) in str(caught.value)
 
 
-@pytest.mark.parametrize("allow", [None, 7, [None], [b"10.0.0.1"], b"a", [1]])
+@pytest.mark.parametrize(
+    "allow",
+    [
+        None, 7, [None], [b"10.0.0.1"], b"a", [1], ip_address("10.0.0.1"),
+        ip_network("10.0.0.0/8"), ip_network("fd00::/8"), [ip_network("10.0.0.0/8")],
+    ],
+)  # fmt: skip
 def test_only_texts_can_be_allowed(queue, allow):
     endpoints = {"paid": Endpoint("https://a.example")}
 

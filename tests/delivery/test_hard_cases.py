@@ -11,7 +11,7 @@ from threading import Event
 import httpcore
 import pytest
 from couriers import bodies_of, collected, on_each_store, times_of
-from histories import History
+from histories import History, QuietClaims
 from sender import ALLOWED
 
 from cmdx import DefinitionError, Task
@@ -28,6 +28,7 @@ from cmdx.delivery.connections import guarded_backend
 from cmdx.delivery.guard import Guard
 from cmdx.delivery.lane import CourierLane
 from cmdx.queue import Queue
+from cmdx.queue.clerk import Demand
 from cmdx.queue.lanes import lane_beside
 from cmdx.stores import SqliteStore
 from cmdx.testing import Answer, Receiver
@@ -71,6 +72,67 @@ def test_an_install_is_in_transition_until_stored_events_have_arrived():
         assert world.states == ["up", "failed", "in_transition"]
         world.pass_time(3.0)
         assert world.states[3:] == ["recovered", "up"]
+
+
+def test_r_002_15_what_is_held_gets_too_old_while_the_head_is_on_its_way():
+    with History() as world:
+        world.switch("a")
+        world.send("a", "c")
+        world.send("a", "c")
+        world.pass_time(1.0)
+        world.slow_down(1000.0)
+        world.pass_time(420.0)
+        head, behind = (delivery.refresh() for delivery in world.sent)
+    assert (head.state, behind.state) == ("running", "dead")
+    assert behind.reason == "too old"
+
+
+def test_r_002_15_a_straggler_is_as_old_as_its_failure():
+    with History() as world:
+        world.switch("a")
+        world.slow_down(300.0)
+        world.send("a", None)
+        world.slow_down(0.1)
+        world.send("a", None)
+        world.pass_time(500.0)
+        straggler, first = (delivery.refresh() for delivery in world.sent)
+        assert (straggler.state, first.state) == ("ready", "dead")
+        world.pass_time(300.0)
+        assert straggler.refresh().reason == "too old"
+
+
+def test_r_002_27_what_waits_for_an_event_on_its_way_overtakes_nothing():
+    with History() as world:
+        world.switch("a")
+        world.send("a", "c")
+        world.send("a", "c")
+        world.pass_time(1.0)
+        world.switch("a")
+        world.slow_down(3.0)
+        world.pass_time(4.5)
+        assert world.courier_state() == "in_transition"
+        world.slow_down(30.0)
+        world.send("b", "d")  # goes directly, and takes its time
+        world.send("a", "c")  # keeps the install from being up
+        world.pass_time(3.0)
+        assert world.courier_state() == "recovered"
+        world.send("b", "d")
+        world.pass_time(10.0)
+        later = world.sent[-1].refresh()
+        assert (later.state, later.out_of_order) == ("held", False)
+        assert world.courier_state() == "recovered"
+
+
+def test_an_event_that_is_cancelled_while_its_attempt_fails_is_cancelled():
+    with History() as world:
+        world.switch("a")
+        world.slow_down(3.0)
+        world.send("a", None)
+        (delivery,) = world.sent
+        assert world.queue.cancel(delivery.id)
+        assert delivery.refresh().state == "running"
+        world.pass_time(4.0)
+        assert delivery.refresh().state == "cancelled"
 
 
 # -- recovery --------------------------------------------------------------------------
@@ -182,6 +244,28 @@ def test_an_event_that_overtakes_and_is_cancelled_is_replayed_in_order(
     assert (again.job.key, again.out_of_order) == ("courier/default/c", False)
 
 
+def test_a_process_without_couriers_replays_what_has_overtaken_in_order(
+    tmp_path, hook, clock
+):
+    del clock
+    with SqliteStore(tmp_path / "app.db") as store, SqliteStore(store.name) as other:
+        queue = Queue(store, keep=1e6)
+        paths = {name: Endpoint(f"{hook.url}/{name}") for name in ("paid", "left")}
+        courier = Courier(queue, paths, retention=3600, recovery_rate=0.1, **ALLOWED)
+        hook.script("/paid", [500])
+        for number in (1, 2, 3):
+            courier.send("paid", number, conversation="c")
+        queue.drain(ahead=3)
+        for number in (4, 5):
+            courier.send("paid", number, conversation="c")
+        queue.drain(ahead=10)
+        late = courier.send("left", 6, conversation="c")
+        queue.drain(ahead=200)
+        assert late.refresh().out_of_order
+        assert Queue(other).replay(late.id).key == "courier/default/c"
+        assert late.refresh().job.key == "courier/default/c"
+
+
 # -- probes ----------------------------------------------------------------------------
 
 
@@ -241,6 +325,82 @@ def test_a_clock_that_is_set_back_does_not_stop_a_courier(
     clock.advance(-3600)
     queue.drain(ahead=600)
     assert (delivery.refresh().state, courier.state) == ("done", "up")
+
+
+@pytest.mark.parametrize("retention", [None, 3600])
+def test_a_clock_that_is_set_back_keeps_no_replayed_event_waiting(
+    queue, hook, clock, new_courier, retention
+):
+    courier = new_courier("paid", retention=retention)
+    for number, conversation in enumerate([None, "c", "c"]):
+        courier.send("paid", number, conversation=conversation, id=f"evt_{number}")
+    queue.drain()
+    clock.advance(7200)
+    for number in range(3):
+        courier.replay(f"evt_{number}")
+    clock.advance(-3600)
+    queue.drain(ahead=60)
+    assert bodies_of(hook)[3:] == [0, 1, 2]
+
+
+def test_a_clock_that_is_set_back_keeps_no_retry_waiting(
+    queue, hook, clock, new_courier
+):
+    courier = new_courier(endpoints={"paid": {"max_retries": 1}}, retention=None)
+    delivery = courier.send("paid", 1)
+    clock.advance(7200)
+    hook.script("/paid", [500])
+    queue.drain()
+    clock.advance(-3600)
+    queue.drain(ahead=20)
+    assert delivery.refresh().state == "ready"
+    queue.drain(ahead=40)
+    assert delivery.refresh().state == "done"
+
+
+# -- turns -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def claim(queue, new_courier):
+    """Claim events of two types, of which many wait; return their types."""
+    courier = new_courier("paid", "left")
+    for number in range(6):
+        courier.send("paid", number)
+        courier.send("left", number)
+    with QuietClaims(queue, 30.0) as claims:
+
+        def claim(count):
+            claimed = claims.do_round((), Demand(count)).claimed
+            return [courier._record.event_type_of(event.lane) for event in claimed]
+
+        yield claim
+
+
+def test_endpoints_take_turns_within_a_round(claim):
+    assert sorted(claim(4)) == ["left", "left", "paid", "paid"]
+
+
+def test_endpoints_take_turns_over_several_rounds(claim):
+    first, second, third, fourth = (claim(1) for _ in range(4))
+    assert first == third != second == fourth
+
+
+def test_an_event_is_claimed_once_while_new_and_stored_ones_wait():
+    with History() as world:
+        world.switch("a")
+        for _ in range(11):
+            world.send("a", None)
+        world.pass_time(1.0)
+        began = len(world.began)
+        world.switch("a")
+        world.slow_down(3.0)
+        world.pass_time(4.5)  # the probe was accepted, and eight are on their way
+        assert world.courier_state() == "in_transition"
+        world.send("a", None)
+        world.pass_time(10.0)
+        assert len(world.began) - began == 12
+        assert sorted(world.received) == sorted(set(world.received))
 
 
 # -- many of them ----------------------------------------------------------------------
@@ -469,3 +629,53 @@ def test_states_are_told_once_each(queue, hook, new_courier):
         queue.drain(ahead=10)
     ways = ["failed", "in_transition", "recovered", "up"]
     assert [str(facts["new"]) for _, facts in sent] == ways
+
+
+# -- keys ------------------------------------------------------------------------------
+
+
+def give_key(queue, job, key):
+    """Give a job a key that it could have before such keys were reserved."""
+    queue.store.transact(
+        lambda statements: statements.execute(
+            "update cmdx_job set key = :key where id = :id", key=key, id=job.id
+        )
+    )
+
+
+@on_each_store
+def test_a_job_with_the_key_of_a_conversation_stops_nobody(queue, hook, new_courier):
+    courier = new_courier("paid")
+    hook.script("/paid", [500])
+    job = queue.enqueue(Plain(), key="mine", after=100)
+    give_key(queue, job, "courier/default/ada")
+    first = courier.send("paid", 0)
+    behind = courier.send("paid", 1, conversation="ada")
+    queue.drain()
+    queue.cancel(first.id)
+    queue.drain(ahead=50)
+    other = courier.send("paid", 2, conversation="bob")
+    queue.drain(ahead=40)
+    assert other.refresh().state == "done"
+    queue.drain(ahead=300)
+    assert (job.refresh().state, behind.refresh().state) == ("done", "done")
+    assert courier.state == "up"
+
+
+def test_a_job_with_a_key_of_events_that_overtake_stops_nobody(
+    queue, hook, new_courier
+):
+    courier = new_courier("paid", "left", recovery_rate=0.1)
+    hook.script("/paid", [500])
+    for number in (1, 2, 3):
+        courier.send("paid", number, conversation="c")
+    queue.drain(ahead=3)
+    for number in (4, 5):
+        courier.send("paid", number, conversation="c")
+    queue.drain(ahead=10)
+    job = queue.enqueue(Plain(), key="mine", after=1000)
+    queue.drain()
+    give_key(queue, job, "courier-overtaking/default/c")
+    six = courier.send("left", 6, conversation="c")
+    queue.drain(ahead=2000)
+    assert (six.refresh().state, job.refresh().state) == ("done", "done")

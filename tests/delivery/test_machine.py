@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise
 
 import attrs
@@ -322,6 +323,15 @@ def test_a_mark_covers_what_was_there_and_not_what_was_replayed_since():
 def test_age_counts_from_when_an_event_was_stored_and_not_before_the_failure():
     assert machine.expiry_of(failed(), NOW - 500, 60) == NOW + 60
     assert machine.expiry_of(failed(), NOW + 5, 60) == NOW + 65
+
+
+@pytest.mark.parametrize("state", [IN_TRANSITION, RECOVERED])
+def test_what_has_come_since_recovery_began_does_not_get_too_old(state):
+    install = attrs.evolve(failed(), state=state, recovers_since=NOW + 10)
+    assert machine.expiry_of(install, NOW + 11, 60) == math.inf
+    assert machine.expiry_of(install, NOW + 10, 60) == NOW + 70
+    failed_again = attrs.evolve(install, state=FAILED)
+    assert machine.expiry_of(failed_again, NOW + 11, 60) == NOW + 71
 
 
 def test_age_is_judged_by_the_time_of_the_round_that_is_a_little_late():

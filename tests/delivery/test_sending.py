@@ -1253,7 +1253,7 @@ def test_an_endpoint_that_goes_away_before_the_event_is_sent_is_a_failure(queue,
     delivery = courier.send("paid", {"order": 7})
 
     def forget(_sender, **_facts):
-        courier.endpoints.clear()
+        Courier(queue, {"left": Endpoint("https://a.example")})
 
     with job_started.connected_to(forget):
         queue.drain()

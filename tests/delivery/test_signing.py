@@ -312,6 +312,19 @@ def test_the_tolerance_can_be_chosen(moment, tolerance, is_fresh):
     assert verify(signed(BODY, SECRET), BODY, SECRET, tolerance) is is_fresh
 
 
+@pytest.mark.parametrize("headers", [None, [("webhook-id", "1")], "webhook-id", 7])
+def test_headers_that_are_no_mapping_are_the_receivers_mistake(headers):
+    with pytest.raises(TypeError, match=r"verify: headers must be a mapping .* got"):
+        verify(headers, BODY, SECRET)
+
+
+@pytest.mark.parametrize("tolerance", ["300", None, [300]])
+@pytest.mark.parametrize("headers", [{}, {"webhook-signature": "v1,x"}])
+def test_a_tolerance_that_is_no_number_is_the_receivers_mistake(headers, tolerance):
+    with pytest.raises(TypeError, match="verify: tolerance must be a number of sec"):
+        verify(headers, BODY, SECRET, tolerance)
+
+
 def test_the_vendors_form_has_no_time(moment):
     moment.advance(10**9)
 

@@ -10,6 +10,7 @@ import signal
 import threading
 import time
 from contextlib import contextmanager
+from datetime import UTC, datetime
 
 import pytest
 from workers import (
@@ -878,6 +879,39 @@ def test_a_clock_that_is_set_back_an_hour_keeps_no_job_waiting(queue):
         assert after.wait(PATIENCE).value == "after"
         assert before.wait(PATIENCE).value == "before"
     assert workers_of(queue) == []
+
+
+@on_each_store
+@pytest.mark.parametrize("was_noticed", [True, False])
+def test_a_clock_that_is_set_back_keeps_no_replayed_job_waiting(
+    queue, instant, was_noticed
+):
+    queue.keep = 1e6
+    jobs = [queue.enqueue(Note(), key=key) for key in (None, "k", "k")]
+    queue.drain()
+    instant.advance(7200)
+    if was_noticed:
+        queue.drain()
+    for job in jobs:
+        queue.replay(job.id)
+    instant.advance(-3600)
+    assert queue.drain(ahead=60) == 3
+
+
+@on_each_store
+def test_a_clock_that_is_set_back_leaves_dates_and_pauses_alone(queue, instant):
+    queue.keep = 1e6
+    queue.enqueue(Note())
+    queue.drain()
+    later = queue.enqueue(Note(), after=7200)
+    dated = queue.enqueue(
+        Note(), at=datetime.fromtimestamp(queue.store.now() + 7200, UTC)
+    )
+    instant.advance(-3600)
+    queue.drain(ahead=7199)
+    assert (later.refresh().state, dated.refresh().state) == ("ready", "ready")
+    queue.drain(ahead=10)
+    assert (later.refresh().state, dated.refresh().state) == ("done", "ready")
 
 
 def test_a_clock_that_is_set_forward_an_hour_takes_no_job_from_its_worker(queue):

@@ -834,6 +834,14 @@ def test_a_time_out_tells_that_the_queue_is_paused(queue):
     )
 
 
+def test_a_time_out_without_a_worker_tells_that_the_queue_is_paused_too(queue):
+    queue.pause()
+
+    assert why_it_waits(queue.enqueue(Pay(customer=1))).endswith(
+        "with queue.drain(). The queue is paused, too: resume it with queue.resume()."
+    )
+
+
 def test_a_job_that_runs_does_not_wait_for_a_paused_queue(queue):
     add_worker(queue, lease=30.0)
     queue.pause()

@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 from queues import PATIENCE, column, in_thread, on_each_store
 
-from cmdx import RetryOptions, Task, retry_on
+from cmdx import DefinitionError, RetryOptions, Task, retry_on
 from cmdx.queue import JobState, Queue, job_started, queued
 
 READY, HELD, RUNNING, DONE, DEAD, CANCELLED = JobState
@@ -425,3 +425,28 @@ def test_a_replay_goes_behind_more_jobs_than_get_their_places_at_once(
     queue.drain()
 
     assert ran == ["a!", *"bcdefgh", "a!"]
+
+
+@pytest.mark.parametrize("key", ["courier/a/b", "courier-overtaking/a/b", "courier/"])
+@pytest.mark.parametrize("strict", [False, True])
+def test_a_key_of_deliveries_is_refused(store, key, strict):
+    queue = Queue(store, "reserved", strict=strict)
+    with pytest.raises(DefinitionError, match=r"enqueue: key must not begin with 'cou"):
+        queue.enqueue(Flow(text="a"), key=key)
+    with pytest.raises(DefinitionError, match=r"queued: key must not begin .* Choose"):
+        queued(key=key)
+    assert queue.find() == []
+
+
+def test_a_key_that_a_task_computes_is_refused_if_deliveries_have_it(queue):
+    @queued(key=lambda _: "courier/a/b")
+    class Keyed(Task[None], name="keys.reserved"):
+        def work(self): ...
+
+    with pytest.raises(DefinitionError, match="for the events of couriers"):
+        queue.enqueue(Keyed())
+
+
+@pytest.mark.parametrize("key", ["courier", "courier-a", "couriers/a", "a/courier/"])
+def test_a_key_may_look_like_that_of_a_delivery(queue, key):
+    assert queue.enqueue(Flow(text="a"), key=key).key == key

@@ -11,6 +11,7 @@ from cmdx import Task
 from cmdx.queue import Queue, records
 from cmdx.queue.claims import Claims
 from cmdx.queue.clerk import Demand
+from cmdx.queue.table import AFTER
 from cmdx.stores import SqliteStore
 
 FEW, MANY = 500, 50_000
@@ -45,7 +46,8 @@ def fill(statements, row, count):
         state = "done" if kind == 4 else "ready"
         facts = {"id": f"{number}", "rank": 0 if kind == 4 else rank, "state": state}
         due = row["due_at"] + delay - (0 if kind == 4 else 1)
-        rows.append({**row, **facts, "due_at": due})
+        timing = AFTER if delay else None
+        rows.append({**row, **facts, "due_at": due, "timing": timing})
     records.insert_jobs(statements, rows)
 
 
