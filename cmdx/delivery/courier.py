@@ -132,6 +132,8 @@ class Courier:
         self.recovery_rate = check_rate(recovery_rate)
         self.accept = tuple(map(int, accept))
         self._record = self._register()
+        self.gone_types = self._record.tracks.keys() - self.endpoints.keys()
+        """Types of events that it had before it was made, and has no endpoint for."""
 
     @classmethod
     def from_config(

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import attrs
 
-from cmdx.delivery.attendance import note_unattended
 from cmdx.delivery.machine import CourierState, Install, Mark
 from cmdx.queue.records import SELECT
 from cmdx.queue.table import LANES
@@ -15,7 +14,6 @@ from cmdx.queue.table import LANES
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-    from cmdx.delivery.attendance import Unattended
     from cmdx.delivery.sending import Exchange
     from cmdx.queue.table import JobRecord
     from cmdx.stores import Statements
@@ -29,7 +27,7 @@ ADD_COURIER = """
     insert into cmdx_courier (queue, name, state, install, tracks)
     values (:queue, :name, 'up', '{}', '{}') on conflict do nothing
 """
-COURIER_COLUMNS = "number, queue, name, install, tracks, unattended"
+COURIER_COLUMNS = "number, queue, name, install, tracks"
 COURIER_BY_NAME = f"""
     select {COURIER_COLUMNS} from cmdx_courier
     where queue = :queue and name = :name for update
@@ -38,10 +36,11 @@ COURIER_BY_NUMBER = f"""
     select {COURIER_COLUMNS} from cmdx_courier where number = :number for update
 """  # noqa: S608 -- names of columns
 SAVE_INSTALL = """
-    update cmdx_courier set state = :state, install = :install, wakes_at = :wakes_at,
-    unattended = :unattended where number = :number
+    update cmdx_courier set state = :state, install = :install, wakes_at = :wakes_at
+    where number = :number
 """
 SAVE_TRACKS = "update cmdx_courier set tracks = :tracks where number = :number"
+WAKE = "update cmdx_courier set wakes_at = :now where number = :number"
 STATE = "select state from cmdx_courier where queue = :queue and name = :name"
 NOT_UP = """
     select number, state, wakes_at from cmdx_courier
@@ -59,8 +58,6 @@ class CourierRecord(NamedTuple):
     install: Install
     tracks: Mapping[str, int]
     """The number of each event type that it has ever had."""
-    unattended: Unattended
-    """See ``cmdx.delivery.attendance``."""
 
     @property
     def ranks(self) -> range:
@@ -105,19 +102,9 @@ def register_courier(
     if tracks != record.tracks:
         text = json.dumps(tracks)
         statements.execute(SAVE_TRACKS, tracks=text, number=record.number)
-    return note_missing(statements, record._replace(tracks=tracks), event_types)
-
-
-def note_missing(
-    statements: Statements, record: CourierRecord, event_types: Collection[str]
-) -> CourierRecord:
-    """Have workers look at a courier whose failing types are not there any more."""
-    install, now = record.install, statements.now
-    found = note_unattended(record.unattended, event_types, install.failing, now)
-    noted = record._replace(unattended={**record.unattended, **found})
-    if found:
-        save_courier(statements, noted, install, wakes_at=now)
-    return noted
+    if record.install.failing.keys() - set(event_types):  # it may wait for these alone
+        statements.execute(WAKE, number=record.number, now=statements.now)
+    return record._replace(tracks=tracks)
 
 
 def load_courier(statements: Statements, number: int) -> CourierRecord | None:
@@ -134,22 +121,12 @@ def read_state(statements: Statements, queue: str, name: str) -> CourierState:
 
 def courier_of(row: Sequence[Any]) -> CourierRecord:
     """Return the courier in a row."""
-    number, queue, name, install, tracks, unattended = row
-    return CourierRecord(
-        number,
-        queue,
-        name,
-        install_from(install),
-        json.loads(tracks),
-        json.loads(unattended or "{}"),
-    )
+    number, queue, name, install, tracks = row
+    return CourierRecord(number, queue, name, install_from(install), json.loads(tracks))
 
 
-def save_courier(
-    statements: Statements,
-    record: CourierRecord,
-    install: Install,
-    wakes_at: float | None,
+def save_install(
+    statements: Statements, number: int, install: Install, wakes_at: float | None
 ) -> None:
     """Store the state of a courier, and when there is something to do for it."""
     facts = attrs.asdict(install)
@@ -159,8 +136,7 @@ def save_courier(
         state=install.state.value,
         install=json.dumps({**facts, **sets}),
         wakes_at=wakes_at,
-        unattended=json.dumps(record.unattended),
-        number=record.number,
+        number=number,
     )
 
 
@@ -250,10 +226,6 @@ OLDER = f"{SELECT} where {WAITING} and due_at < :moment {OLDEST_FIRST}"
 OLDER_SINCE = f"""
     {SELECT} where {WAITING} and due_at < :moment and due_at >= :time
     and (due_at > :time or sequence > :sequence) {OLDEST_FIRST}
-"""
-IS_STORED = """
-    select 1 from cmdx_job where queue = :queue and rank = :rank
-    and state in ('ready', 'held') limit 1
 """
 FIRST_TIME = f"select min(due_at) from cmdx_job where {WAITING} and due_at > :after"  # noqa: S608
 OLDEST_KEY = f"""

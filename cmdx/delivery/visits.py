@@ -18,12 +18,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import attrs
 
 from cmdx.delivery import machine, records
-from cmdx.delivery.attendance import (
-    next_changes,
-    note_unattended,
-    types_that_count,
-    types_to_drop,
-)
 from cmdx.delivery.machine import FAILED, RECOVERED, UP, Fate, Install, Send
 from cmdx.delivery.offers import View, offers_of
 from cmdx.delivery.overtaking import Overtaking
@@ -37,7 +31,7 @@ from cmdx.delivery.signals import (
 from cmdx.delivery.waiting import HELD, READY, WaitingEvents
 from cmdx.delivery.wakeups import wakeups_of
 from cmdx.queue import table
-from cmdx.queue.table import UNREAD_LIMIT, JobState
+from cmdx.queue.table import JobState
 from cmdx.queue.upkeep import LOOK_EVERY, write_changes
 
 if TYPE_CHECKING:
@@ -97,11 +91,12 @@ class CourierVisit:
         self.ends = ends
         self.install: Install = record.install
         self.now = statements.now
-        self.unattended = record.unattended
-        counting = types_that_count(
-            record.tracks, courier.endpoints, self.unattended, self.now
-        )
-        self.ranks = {event_type: record.rank_of(event_type) for event_type in counting}
+        # They include types that are only known to processes that began later.
+        self.ranks = {
+            event_type: record.rank_of(event_type)
+            for event_type in record.tracks
+            if event_type not in courier.gone_types
+        }
         self.waiting = WaitingEvents(statements, record, self.ranks)
         self.overtaking = Overtaking(statements, visit.queue, self.waiting)
 
@@ -195,7 +190,6 @@ class CourierVisit:
 
     def look(self) -> None:
         """Do what is due by the time alone, or because of what others have done."""
-        self.note_unattended_types()
         self.drop_without_endpoint()
         self.become(self.overtaking.keep_behind(self.install))
         if self.install.state is UP:
@@ -221,24 +215,11 @@ class CourierVisit:
         is_quiet = install.state is FAILED and not install.probes
         return is_quiet and self.waiting.is_empty()
 
-    def note_unattended_types(self) -> None:
-        """Note for which types events wait here that others have to send."""
-        endpoints = self.courier.endpoints
-        in_use = [
-            event_type
-            for event_type in self.record.tracks.keys() - endpoints.keys()
-            if event_type in self.install.failing
-            or self.waiting.has_rank(self.record.rank_of(event_type))
-        ]
-        self.unattended = note_unattended(self.unattended, endpoints, in_use, self.now)
-
     def drop_without_endpoint(self) -> None:
-        """Drop events that have waited too long for a worker with an endpoint."""
-        oldest = self.now - UNREAD_LIMIT
-        for event_type in types_to_drop(self.unattended, self.now):
+        """Drop events of types that have no endpoint any more."""
+        for event_type in self.courier.gone_types:
             rank = self.record.rank_of(event_type)
-            events = self.waiting.due(rank, MOST_DROPPED, by=oldest)
-            self.drop(events, NO_ENDPOINT)
+            self.drop(self.waiting.due(rank, MOST_DROPPED), NO_ENDPOINT)
 
     def drop(self, events: list[JobRecord], reason: str) -> None:
         """Give events up."""
@@ -260,7 +241,7 @@ class CourierVisit:
             self.become(machine.without_probes(self.install, lost, self.now))
 
     def forget_gone_endpoints(self) -> None:
-        """Forget failures of endpoints that nobody can probe any more."""
+        """Forget failures of endpoints that are not there any more."""
         known = {
             event_type: moment
             for event_type, moment in self.install.failing.items()
@@ -342,12 +323,11 @@ class CourierVisit:
     def finish(self) -> None:
         """Store the courier, and tell when there is something to do for it."""
         retries = self.waiting.first_times(READY, self.now)
-        changes = next_changes(self.unattended, self.now)
-        wakeups = [*retries, *wakeups_of(self.view), *changes]
+        wakeups = [*retries, *wakeups_of(self.view)]
         self.plan_next_round(wakeups)
         if self.waiting.has_buried or self.bring_back(min(retries, default=math.inf)):
             self.visit.next_due = self.now
-        if self.has_changed():
+        if self.install.state is FAILED or self.install != self.record.install:
             self.save(wakeups)
 
     def plan_next_round(self, wakeups: list[float]) -> None:
@@ -358,17 +338,11 @@ class CourierVisit:
         self.visit.next_due = min([self.visit.next_due, *later])
 
     def save(self, wakeups: list[float]) -> None:
-        """Store the courier; it sleeps until the next wakeup, or the next event."""
-        sleeps = self.is_resting() and not self.unattended
-        wakes_at = None if sleeps else min([*wakeups, self.now + LONGEST_SLEEP])
-        record = self.record._replace(unattended=self.unattended)
-        records.save_courier(self.statements, record, self.install, wakes_at)
-
-    def has_changed(self) -> bool:
-        """Tell whether the courier is to be stored."""
-        record, install = self.record, self.install
-        is_other = (install, self.unattended) != (record.install, record.unattended)
-        return install.state is FAILED or is_other
+        """Store the install; it sleeps until the next wakeup, or the next event."""
+        latest = self.now + LONGEST_SLEEP
+        wakes_at = None if self.is_resting() else min([*wakeups, latest])
+        number = self.record.number
+        records.save_install(self.statements, number, self.install, wakes_at)
 
     def bring_back(self, first_retry: float) -> bool:
         """

@@ -46,8 +46,7 @@ class WaitingEvents:
     Args:
         statements: Those of the transaction.
         courier: The courier.
-        ranks: The rank of each event type that counts: that some process has an
-            endpoint for.
+        ranks: The rank of each event type that has an endpoint, in whatever process.
     """
 
     def __init__(
@@ -70,11 +69,8 @@ class WaitingEvents:
 
     def has_type(self, event_type: str) -> bool:
         """Tell whether events of a type wait."""
-        return self.has_rank(self.ranks[event_type])
-
-    def has_rank(self, rank: int) -> bool:
-        """Tell whether events with a rank wait."""
-        return bool(self._execute(records.IS_STORED, **self._place(rank)))
+        rank = self.ranks[event_type]
+        return any(self.first_time(state, rank) < math.inf for state in (READY, HELD))
 
     def has_pending(self, mark: Mark) -> bool:
         """Tell whether an event is still to be sent that was stored by a mark."""

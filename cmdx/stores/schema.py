@@ -209,7 +209,6 @@ COURIER = Table(
         "install": "text not null",
         "tracks": "text not null",
         "wakes_at": "double precision",
-        "unattended": "text",
     },
     key=("number",),
     indexes=(
