@@ -12,6 +12,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
+from cmdx import CmdxError
 from cmdx.cli.completion import add_completion
 from cmdx.cli.inspect import add_inspect
 from cmdx.cli.migrate import add_migrate
@@ -104,10 +105,19 @@ def run_demo(asked: argparse.Namespace) -> int:
 
         return 0 if show_queue() else 1
     if asked.subject == "delivery":
-        from cmdx.cli.demo_delivery import show as show_delivery
-
-        return 0 if show_delivery() else 1
+        return show_deliveries()
     return show_tasks(asked)
+
+
+def show_deliveries() -> int:
+    """Run the demo of webhooks, which need an extra."""
+    from cmdx.cli.demo_delivery import show
+
+    try:
+        return 0 if show() else 1
+    except CmdxError as problem:
+        sys.stderr.write(f"{problem}\n")
+        return 2
 
 
 def show_tasks(asked: argparse.Namespace) -> int:

@@ -54,6 +54,7 @@ from cmdx.run.lifecycle import drive
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
     from typing import Self, Unpack
 
     from cmdx.delivery.endpoints import Endpoint
@@ -132,7 +133,9 @@ class Courier:
         self.recovery_rate = check_rate(recovery_rate)
         self.accept = tuple(map(int, accept))
         self._record = self._register()
-        self.gone_types = self._record.tracks.keys() - self.endpoints.keys()
+        self.gone_types: AbstractSet[str] = (
+            self._record.tracks.keys() - self.endpoints.keys()
+        )
         """Types of events that it had before it was made, and has no endpoint for."""
 
     @classmethod
@@ -190,7 +193,7 @@ class Courier:
         return lane_beside(self.queue, CourierLane, CourierLane)
 
     @property
-    def newest(self) -> Courier:
+    def _newest(self) -> Courier:
         """The courier of this name that was made last in this process, and sends."""
         return self._lane().couriers[self._record.number]
 

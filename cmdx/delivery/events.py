@@ -63,7 +63,7 @@ def event_row(
         body=body_of(payload),
         conversation=check_conversation(conversation),
     )
-    options = {"key": key_of(courier.newest, conversation), "id": check_id(id_)}
+    options = {"key": key_of(courier._newest, conversation), "id": check_id(id_)}
     now, rank = courier.queue.store.now(), courier.rank_of(event_type)
     return new_row(courier.queue, task, options, now, lane=rank), task
 
@@ -77,7 +77,7 @@ def check_type(courier: Courier, event_type: object) -> None:
             "Add one, or use one of these types."
         )
         raise DeliveryError(message)
-    if event_type not in courier.newest.endpoints:
+    if event_type not in courier._newest.endpoints:
         message = (
             f"another courier {name!r} was made later in this process and took the "
             f"place of this one. It has no endpoint for {event_type!r}. Give it one, "

@@ -38,7 +38,7 @@ from cmdx.middlewares.connections import (
     savepoint_of,
     transaction_of,
 )
-from cmdx.outcome import Halt
+from cmdx.outcome import Halt, Status
 from cmdx.run.lifecycle import drive
 
 if TYPE_CHECKING:
@@ -338,8 +338,10 @@ def in_savepoint(task: Task[Any], block: Block) -> Any:
                 value = work()
                 if iscoroutine(value):
                     value = await value
-            except Halt as raised:  # the run ends here, and its outcome decides
-                halt = raised
+            except Halt as raised:
+                if raised.status is Status.FAILED:  # the database may refuse to go on
+                    raise
+                halt = raised  # the run ends here, and its outcome decides
         try:
             if halt is not None:
                 raise halt

@@ -292,7 +292,7 @@ def refuse_second_run(cls: type[Task[Any]], cure: str | None = None) -> NoReturn
     if cure is None:
         cure = f"Create another one: {name}(...).run(), or use {name}.execute(...)."
     message = f"this {name} has already run, and an instance runs once. {cure}"
-    raise FinishedTaskError(message)
+    raise FinishedTaskError(message) from None
 
 
 PICKLED = (

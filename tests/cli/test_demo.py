@@ -181,6 +181,12 @@ def test_the_demo_of_deliveries_bridges_an_outage(capsys):
     assert lines[-1] == ("8 events, 13 requests, 0 lost; each conversation in order.")
 
 
+def test_the_demo_of_deliveries_says_what_it_needs(capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "httpcore", None)
+    assert main(["demo", "delivery"]) == 2
+    assert "pip install 'pycmdx[delivery]'" in capsys.readouterr().err
+
+
 def test_python_dash_m_cmdx_demo_runs_as_a_program():
     started = perf_counter()
     finished = subprocess.run(

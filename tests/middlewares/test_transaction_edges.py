@@ -732,6 +732,20 @@ def test_async_runs_leave_nothing_for_the_garbage_collector(way):
     assert asyncio.run(left_behind_by_coroutines(run, 5)) == {}
 
 
+@ways(Psycopg, AsyncPsycopg, PostgresAlchemySession)
+def test_a_failure_after_an_error_of_the_database_is_the_outcome_though_it_retries(way):
+    async def body(task):
+        await way.insert(1)
+        try:
+            await way.insert(1)
+        except Exception:
+            task.fail("already paid", code=409)
+
+    result = way.run(way.task(body, retry_on(Exception, limit=2, delay=0)))
+
+    assert (result.reason, result.retries) == ("already paid", 0)
+
+
 @ways(Way)
 def test_halts_of_a_task_that_retries_leave_nothing_for_the_garbage_collector(way):
     async def body(task):

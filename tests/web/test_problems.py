@@ -14,7 +14,7 @@ import attrs
 import pytest
 
 import cmdx
-from cmdx import Task, Workflow, middleware, output, required
+from cmdx import Result, Task, Workflow, middleware, output, required
 from cmdx.guidance import Guidance, causes
 from cmdx.guidance import statuses as statuses_of_codes
 from cmdx.middlewares import Breaker, Deadline, RateLimit, circuits, limiters
@@ -382,6 +382,11 @@ class Never(StoreUnavailable):
     guidance = Guidance(False)
 
 
+def id_of(value):
+    """Name a value in the id of a test; the text of a result has its duration."""
+    return value.reason if isinstance(value, Result) else repr(value)
+
+
 @pytest.mark.parametrize(
     ("result", "status", "wait"),
     [
@@ -400,7 +405,7 @@ class Never(StoreUnavailable):
         (raised(StoreUnavailable("it is locked", "Wait")), 503, "1"),
         (failed("busy", guidance=Guidance(True, "fixed", 4)), 503, "4"),
     ],
-    ids=repr,
+    ids=id_of,
 )
 def test_a_failure_that_says_when_to_try_again_does_so_in_a_header(
     result, status, wait
@@ -417,7 +422,7 @@ def test_a_failure_that_says_when_to_try_again_does_so_in_a_header(
         (failed("busy", code="busy", retry_after=30), "busy"),
         (raised(Busy()), "UNAVAILABLE"),
     ],
-    ids=repr,
+    ids=id_of,
 )
 def test_a_failure_that_says_when_to_try_again_is_unavailable(result, code):
     assert problem(result).body["code"] == code
@@ -438,7 +443,7 @@ def test_a_failure_that_says_when_to_try_again_is_unavailable(result, code):
         (raised(ConnectionError()), 500),
         (raised(Indeterminate("id", "it was killed")), 500),
     ],
-    ids=repr,
+    ids=id_of,
 )
 def test_other_failures_have_no_such_header(result, status):
     answer = problem(result)
