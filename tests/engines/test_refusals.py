@@ -540,7 +540,7 @@ def test_a_failure_in_a_worker_has_its_reason_and_its_cause():
 
 
 def test_a_message_has_the_trace_of_who_has_sent_it():
-    message = EngineMessage("7", {}, origin={"traceparent": "00-1-2-01"})
+    message = EngineMessage("7", "celery", {}, origin={"traceparent": "00-1-2-01"})
 
     assert message.traceparent == "00-1-2-01"
 
