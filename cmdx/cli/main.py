@@ -19,7 +19,7 @@ from cmdx.cli.migrate import add_migrate
 from cmdx.cli.pages import open_page
 from cmdx.cli.queues import add_jobs, add_worker
 from cmdx.cli.run import add_run
-from cmdx.cli.targets import Misuse
+from cmdx.cli.targets import Misuse, working_folder_on_path
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,7 +38,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.print_help()
         return 0
     try:
-        code: int = parsed.run(parsed)
+        with working_folder_on_path():
+            code: int = parsed.run(parsed)
         sys.stdout.flush()
     except BrokenPipeError:  # the reader, such as `head`, has seen enough
         _close_stdout()

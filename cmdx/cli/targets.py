@@ -38,7 +38,7 @@ def load_module(name: str, example: str) -> ModuleType:
         message = f"{name} is a file. Name the module instead: {dotted}:{example}."
         raise NotFound(message)
     try:
-        with _working_folder_on_path():
+        with working_folder_on_path():
             return import_module(name)
     except ModuleNotFoundError as error:
         if error.name and f"{name}.".startswith(f"{error.name}."):
@@ -63,7 +63,8 @@ def _import_failure(name: str, error: BaseException) -> NotFound:
 
 
 @contextmanager
-def _working_folder_on_path() -> Iterator[None]:
+def working_folder_on_path() -> Iterator[None]:
+    """Let modules of the working folder be imported, also later than the first one."""
     # `python -m cmdx` has the working folder on its path, the script `cmdx` has not.
     here = os.getcwd()  # noqa: PTH109 -- sys.path holds text
     if sys.flags.safe_path or here in sys.path or "" in sys.path:

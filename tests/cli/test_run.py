@@ -174,6 +174,23 @@ def test_it_runs_a_task_and_prints_its_tree(capsys):
     assert printed.err == ""
 
 
+def test_a_task_may_import_modules_beside_it_while_it_runs(
+    tmp_path, monkeypatch, capsys
+):
+    (tmp_path / "late_app.py").write_text(
+        "from cmdx import Task\n"
+        "class Late(Task[int]):\n"
+        "    def work(self):\n"
+        "        import late_helper\n"
+        "        return late_helper.NUMBER\n"
+    )
+    (tmp_path / "late_helper.py").write_text("NUMBER = 7\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
+    assert run("late_app:Late") == 0
+    assert "value=7" in capsys.readouterr().out
+
+
 def test_the_tree_has_the_steps_of_a_workflow(capsys):
     assert run("run_app:Report", "name=Ada") == 0
     lines = capsys.readouterr().out.splitlines()[-4:]
