@@ -113,12 +113,14 @@ def run_asked(asked: argparse.Namespace) -> int:
         task = invocation_of(asked)
     with open_page(asked.html, opens=asked.open) as write_page:
         with own_output(asked):
-            result, is_interrupted = run_shown(task, is_live=not asked.no_live)
+            result, interrupt = run_shown(task, is_live=not asked.no_live)
         print_result(result, asked)
         write_page(result.chain)
-    if is_interrupted:
+    if isinstance(interrupt, KeyboardInterrupt):
         sys.stderr.write(f"Interrupted. {rollback_text(result)}\n")
         return INTERRUPTED
+    if isinstance(interrupt, SystemExit) and isinstance(interrupt.code, int):
+        return interrupt.code or EXIT_CODES[result.status]  # it has failed, even with 0
     return EXIT_CODES[result.status]
 
 
@@ -206,8 +208,10 @@ def read_stdin() -> str:
 # -- running ---------------------------------------------------------------------------
 
 
-def run_shown(task: Task[Any], *, is_live: bool) -> tuple[Result[Any], bool]:
-    """Run *task*, and show it meanwhile; tell whether Ctrl-C has ended it."""
+def run_shown(
+    task: Task[Any], *, is_live: bool
+) -> tuple[Result[Any], BaseException | None]:
+    """Run *task*, and show it meanwhile; return what has interrupted it as well."""
     cancelled: list[Result[Any]] = []
 
     def keep(_sender: Any, *, result: Result[Any], **facts: Any) -> None:
@@ -216,11 +220,11 @@ def run_shown(task: Task[Any], *, is_live: bool) -> tuple[Result[Any], bool]:
 
     with task_cancelled.connected_to(keep), live_tree(task, is_live=is_live):
         try:
-            return run(task), False
-        except KeyboardInterrupt:
+            return run(task), None
+        except (KeyboardInterrupt, SystemExit) as error:
             if not cancelled:
                 raise
-    return cancelled[0], True
+            return cancelled[0], error
 
 
 @contextmanager

@@ -76,8 +76,10 @@ class Old(Task[None], deprecated="error"):
 
 
 class Leave(Task[None]):
+    code: int
+
     def work(self):
-        sys.exit(7)
+        sys.exit(self.code)
 
 
 class Hang(Task[None]):
@@ -280,10 +282,15 @@ def test_the_help_has_every_exit_code(capsys):
     ]
 
 
-def test_a_task_that_exits_does_so():
-    with pytest.raises(SystemExit) as exit_:
-        run("run_app:Leave")
-    assert exit_.value.code == 7
+@pytest.mark.parametrize(("given", "code"), [(7, 7), (0, 1)])
+def test_a_task_that_exits_has_failed_and_is_shown(given, code, capsys):
+    assert run("run_app:Leave", f"code={given}") == code
+    assert capsys.readouterr().out.splitlines()[-1].startswith("✗ Leave")
+
+
+def test_a_task_that_exits_has_its_result_as_json(capsys):
+    assert run("run_app:Leave", "code=0", "--json") == 1
+    assert json.loads(capsys.readouterr().out)["status"] == "failed"
 
 
 MISUSES = {
