@@ -166,10 +166,10 @@ class DramatiqEngine(Engine):
         except Shutdown:  # the run was rolled back, and begins anew elsewhere
             self.broker.enqueue(message.copy())
             return
-        stored = dump_result(result)
         if result.failed:
-            raise failure_of(result, stored)
-        store_answer(self.broker, message, {"result": stored})
+            raise failure_of(result, dump_result(result))
+        if results_of(self.broker) is not None:
+            store_answer(self.broker, message, {"result": dump_result(result)})
 
 
 def hand_over(broker: Any, message: Any, suspended: Suspended) -> None:
