@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from cmdx.delivery.records import CourierRecord
     from cmdx.delivery.sending import Exchange
     from cmdx.queue.lanes import Visit
+    from cmdx.queue.records import Change
     from cmdx.queue.table import JobRecord
     from cmdx.stores import Statements
 
@@ -107,18 +108,18 @@ class CourierVisit:
         if not self.ends:
             return
         records.add_attempts(self.statements, self.ends)
-        changed = []
+        changes = []
         for event, exchange in self.ends:
             facts = EventFacts.of(event)
             facts = facts._replace(attempts=facts.attempts + 1)
             sent = event._replace(lane_facts=facts.text())
-            changed.append(self.after_send(sent, facts, exchange))
-        self.write(changed)
+            changes.append((event, self.after_send(sent, facts, exchange)))
+        self.write(changes)
 
-    def write(self, changed: list[JobRecord]) -> None:
+    def write(self, changes: list[Change]) -> None:
         """Write what became of events; those that they kept waiting may go then."""
-        write_changes(self.statements, changed)
-        self.visit.changed += changed
+        write_changes(self.statements, changes)
+        self.visit.changed += [after for _, after in changes]
 
     def after_send(
         self, event: JobRecord, facts: EventFacts, exchange: Exchange
@@ -223,11 +224,11 @@ class CourierVisit:
 
     def drop(self, events: list[JobRecord], reason: str) -> None:
         """Give events up."""
-        dropped = [self.dropped(event, reason) for event in events]
-        for event in dropped:
-            self.tell(delivery_dropped, event, reason=reason)
-        self.write(dropped)
-        if dropped:
+        changes = [(event, self.dropped(event, reason)) for event in events]
+        for _, dropped in changes:
+            self.tell(delivery_dropped, dropped, reason=reason)
+        self.write(changes)
+        if changes:
             self.visit.next_due = self.now  # what they kept waiting may be the next
 
     def forget_lost_probes(self) -> None:

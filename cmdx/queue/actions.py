@@ -18,7 +18,7 @@ from cmdx.queue.errors import JobGone
 from cmdx.queue.filters import filter_of
 from cmdx.queue.jobs import Job
 from cmdx.queue.lanes import key_in_order
-from cmdx.queue.records import lock_queue, peek_job, readable_records, update_job
+from cmdx.queue.records import lock_queue, peek_job, readable_records, update_jobs
 from cmdx.queue.schedules import Schedule, ScheduleRecord
 from cmdx.queue.signals import (
     announce,
@@ -28,7 +28,7 @@ from cmdx.queue.signals import (
     schedule_created,
 )
 from cmdx.queue.table import JobState
-from cmdx.queue.upkeep import note_change, place_arrivals
+from cmdx.queue.upkeep import place_arrivals, write_changes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -219,8 +219,7 @@ def cancelling(queue: Queue, which: Which) -> Action[list[JobRecord], int]:
         for record in load(statements):
             after = table.cancel(record, statements.now, queue.keep)
             if after is not None:
-                update_job(statements, after)
-                note_change(statements, after)
+                write_changes(statements, [(record, after)])
                 changed.append(after)
         return changed
 
@@ -273,8 +272,7 @@ def replay_one(statements: Statements, record: JobRecord) -> tuple[JobRecord, bo
             statements.execute(records.FREE_UNIQUE, sequence=holder.sequence)
     if after.lane is not None:
         after = after._replace(key=key_in_order(after.key))
-        statements.execute(records.SET_KEY, key=after.key, sequence=after.sequence)
-    update_job(statements, after)
+    update_jobs(statements, [(record, after)])
     return after, True
 
 

@@ -247,6 +247,7 @@ class Round:
         """Write how jobs have ended, those that this worker still has."""
         rows = statements.execute(records.OWNED, queue=self.queue, owner=self.owner)
         owned = {sequence: facts for sequence, *facts in rows}
+        changes = []
         for end in self.ends:
             record = self.still_owned(statements, end, owned)
             if record is None:
@@ -257,8 +258,12 @@ class Round:
             after = end.change(record, statements.now, self.keep)
             # A job that others found dead may be ended, but not be taken up again.
             if table.is_ended(after) or not table.is_ended(record):
-                report.ended.append(without_taken_text(statements, record, after))
-        write_changes(statements, report.ended)
+                after = without_taken_text(statements, record, after)
+                if end.progress is not None:
+                    after = after._replace(progress=end.progress)
+                changes.append((record, after))
+        write_changes(statements, changes)
+        report.ended = [after for _, after in changes]
 
     def still_owned(
         self, statements: Statements, end: End, owned: dict[int, list[Any]]
@@ -266,8 +271,7 @@ class Round:
         """Return the job of *end* as it is stored now; None if it is another's."""
         sequence, owner = end.record.sequence, end.record.owner or ""
         if owner == self.owner and sequence in owned:
-            cancels, unique, stored_progress = owned[sequence]
-            progress = end.progress or stored_progress
+            cancels, unique, progress = owned[sequence]
             if not (cancels or unique or progress or end.record.unique_held):
                 return end.record
             return end.record._replace(
@@ -298,7 +302,7 @@ class Round:
         jobs = readable(statements, rows)
         unknown = [job for job in jobs if job.sequence not in known]
         put_back = [
-            without_taken_text(statements, job, table.put_back(job, now, keep))
+            (job, without_taken_text(statements, job, table.put_back(job, now, keep)))
             for job in unknown
         ]
         write_changes(statements, put_back)
@@ -339,14 +343,14 @@ class Round:
         if not tokens:
             return []
         lock_queue(statements, queue)
-        crashed = []
+        crashes = []
         for (token,) in tokens:
             rows = statements.execute(records.RUNNING_OF, queue=queue, owner=token)
-            jobs = list(readable(statements, rows))
-            crashed += [table.crash(job, now, self.keep) for job in jobs]
+            jobs = readable(statements, rows)
+            crashes += [(job, table.crash(job, now, self.keep)) for job in jobs]
             statements.execute(records.REMOVE_WORKER, token=token)
-        write_changes(statements, crashed)
-        return crashed
+        write_changes(statements, crashes)
+        return [after for _, after in crashes]
 
     # -- claims ---------------------------------------------------------------------
 

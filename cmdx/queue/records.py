@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import cache
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from cmdx.queue.table import ARRIVING, LANES, JobRecord, JobState
 from cmdx.stores.errors import StoreError
@@ -13,6 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from cmdx.stores import Statements
+
+Change: TypeAlias = tuple[JobRecord, JobRecord]
+"""A job as it is stored, and what an event has made of it."""
 
 COLUMNS = JobRecord._fields
 LISTED = ", ".join(COLUMNS)
@@ -25,14 +29,6 @@ NEW_COLUMNS = (
 )  # fmt: skip
 """What a new job has; all else is empty or zero."""
 
-CHANGEABLE = (
-    "state", "rank", "due_at", "position", "timing", "unique_held", "schedule", "owner",
-    "crashes", "cancels", "unread_since", "suspension", "result", "error", "reason",
-    "progress", "started_at", "ended_at", "lane_facts",
-)  # fmt: skip
-"""What events change."""
-
-ASSIGNED = ", ".join(f"{name} = :{name}" for name in CHANGEABLE)
 NEW_LISTED = ", ".join(NEW_COLUMNS)
 NEW_BOUND = ", ".join(f":{name}" for name in NEW_COLUMNS)
 
@@ -43,8 +39,6 @@ PEEK = f"{SELECT} where id = :id"
 LOAD = f"{PEEK} for update"
 PEEK_UNIQUE = f"{SELECT} where queue = :queue and unique_held = :text"
 LOAD_UNIQUE = f"{PEEK_UNIQUE} for update"
-SET_KEY = "update cmdx_job set key = :key where sequence = :sequence"
-UPDATE = f"update cmdx_job set {ASSIGNED} where sequence = :sequence"  # noqa: S608 -- names of columns
 
 CLAIMABLE = """
     queue = :queue and state = 'ready' and rank = :rank and due_at <= :now
@@ -115,11 +109,6 @@ REMOVE = "delete from cmdx_job where sequence = :sequence and state = :state"
 COUNTS = """
     select state, count(*) from cmdx_job where queue = :queue group by state
 """
-REPAIR = """
-    update cmdx_job set priority = 0, created_at = :created_at
-    where sequence = :sequence
-"""
-"""What ``UPDATE`` leaves as it is, of a row that somebody has edited."""
 NOTE_PROGRESS = """
     update cmdx_job set progress = :progress
     where sequence = :sequence and owner = :owner and state = 'running'
@@ -161,21 +150,30 @@ def load_unique(statements: Statements, queue: str, text: str) -> JobRecord | No
     return first_record(statements.execute(LOAD_UNIQUE, queue=queue, text=text))
 
 
-def update_job(statements: Statements, record: JobRecord) -> None:
-    """Store what an event has made of a job."""
-    statements.execute(UPDATE, **row_of(record))
+def update_jobs(statements: Statements, changes: Iterable[Change]) -> None:
+    """Store what events have made of jobs: the columns that are others now."""
+    rows: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+    for before, after in changes:
+        values = {
+            name: new
+            for name, old, new in zip(COLUMNS, before, after, strict=True)
+            if new is not old
+        }
+        if "state" in values:
+            values["state"] = str(after.state)
+        columns = tuple(values)
+        values["sequence"] = before.sequence
+        rows.setdefault(columns, []).append(values)
+    for columns, some in rows.items():
+        if columns:
+            statements.executemany(update_of(columns), some)
 
 
-def update_jobs(statements: Statements, records: Iterable[JobRecord]) -> None:
-    """Store what events have made of jobs."""
-    statements.executemany(UPDATE, [row_of(record) for record in records])
-
-
-def row_of(record: JobRecord) -> dict[str, Any]:
-    """Return the values of a row."""
-    values = record._asdict()
-    values["state"] = str(record.state)
-    return values
+@cache
+def update_of(columns: tuple[str, ...]) -> str:
+    """Return the statement that stores new values of some columns of a job."""
+    assigned = ", ".join(f"{name} = :{name}" for name in columns)
+    return f"update cmdx_job set {assigned} where sequence = :sequence"  # noqa: S608 -- names of columns
 
 
 def start_jobs(statements: Statements, records: Sequence[JobRecord]) -> None:

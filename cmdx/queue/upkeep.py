@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from cmdx.queue import records, table
-from cmdx.queue.records import lock_queue, record_of, update_job, update_jobs
+from cmdx.queue.records import lock_queue, record_of, update_jobs
 from cmdx.queue.schedules import note_end
 from cmdx.queue.table import JobRecord, JobState
 from cmdx.stores.errors import StoreError
@@ -20,6 +20,7 @@ from cmdx.stores.errors import StoreError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from cmdx.queue.records import Change
     from cmdx.stores import Statements
 
 LEASE = 30.0
@@ -58,21 +59,19 @@ def bury_edited(statements: Statements, record: JobRecord, reason: str) -> None:
     """Keep a row that cannot be read from stopping all others."""
     now = statements.now
     lock_queue(statements, record.queue)
-    dead = table.bury_unread(record._replace(crashes=0), now, 0.0, why=reason)
-    update_job(statements, dead)
-    is_dated = isinstance(record.created_at, int | float)
-    created_at = record.created_at if is_dated else now
-    statements.execute(records.REPAIR, created_at=created_at, sequence=record.sequence)
-    note_change(statements, dead)
+    created_at = record.created_at if is_number(record.created_at) else now
+    repaired = record._replace(crashes=0, priority=0, created_at=created_at)
+    dead = table.bury_unread(repaired, now, 0.0, why=reason)
+    write_changes(statements, [(record, dead)])
 
 
 # -- keys ---------------------------------------------------------------------------
 
 
-def write_changes(statements: Statements, changed: Sequence[JobRecord]) -> None:
+def write_changes(statements: Statements, changes: Sequence[Change]) -> None:
     """Write what became of jobs, and what that means for others."""
-    update_jobs(statements, changed)
-    for record in changed:
+    update_jobs(statements, changes)
+    for _, record in changes:
         note_change(statements, record)
 
 
@@ -92,7 +91,7 @@ def promote_next(statements: Statements, queue: str, key: str) -> None:
         return
     rows = statements.execute(records.NEXT_OF_KEY, queue=queue, key=key)
     for waiting in readable(statements, rows):
-        update_job(statements, table.promote(waiting))
+        update_jobs(statements, [(waiting, table.promote(waiting))])
 
 
 def place_arrivals(statements: Statements, queue: str) -> None:
@@ -115,7 +114,7 @@ def place_arrivals(statements: Statements, queue: str) -> None:
         if key not in has_head:
             has_head[key] = bool(statements.execute(records.HEAD, queue=queue, key=key))
         position += 1
-        placed.append(table.place(job, position, is_first=not has_head[key]))
+        placed.append((job, table.place(job, position, is_first=not has_head[key])))
         has_head[key] = True
     update_jobs(statements, placed)
     statements.execute(records.SET_POSITIONS, queue=queue, positions=position)
