@@ -14,9 +14,10 @@ functions replaces the table for one call.
 from __future__ import annotations
 
 import re
-from enum import Enum
 
+from cmdx import RecordedError
 from cmdx.guidance.guidance import Guidance
+from cmdx.run.continuation import plain_code
 from cmdx.run.deadlines import DeadlineExceeded
 
 RATE_LIMITED = "RATE_LIMITED"
@@ -141,14 +142,14 @@ def code_of_status(status: object) -> str | None:
 
 def code_of_value(value: object) -> str | None:
     """Return the code for a text, an enum member or an HTTP status."""
-    return code_in_text(value) or code_of_status(value)
+    code = plain_code(value)
+    return code if isinstance(code, str) else code_of_status(code)
 
 
 def code_in_text(value: object) -> str | None:
     """Return the code that is a text or an enum member; None for an HTTP status."""
-    if isinstance(value, Enum):
-        value = value.value if isinstance(value.value, str | int) else value.name
-    return value or None if isinstance(value, str) else None
+    code = plain_code(value)
+    return code if isinstance(code, str) else None
 
 
 def code_of_exception(error: BaseException) -> str:
@@ -158,12 +159,28 @@ def code_of_exception(error: BaseException) -> str:
 
 def code_of_class(error: BaseException) -> str | None:
     """Return the code that ``causes`` lists for the class of an exception."""
+    if isinstance(error, RecordedError):
+        return error.class_code
     listed = (causes[base] for base in type(error).__mro__ if base in causes)
     return next(listed, None)
 
 
 def own_code(error: BaseException) -> str | None:
-    """Return the ``code`` of an exception if it has the form of an error code."""
-    code = code_of_value(getattr(error, "code", None))
-    known = code is not None and (code in codes or CODE_PATTERN.fullmatch(code))
-    return code if known else None
+    """Return the ``code`` of an exception as text, also if it is an HTTP status."""
+    return code_of_value(code_attribute(error))
+
+
+def code_attribute(error: BaseException) -> str | int | None:
+    """Return the ``code`` of an exception if it is an error code or an HTTP status."""
+    code = plain_code(attribute_of(error, "code"))
+    if not isinstance(code, str):
+        return None if code_of_status(code) is None else code
+    return code if code in codes or CODE_PATTERN.fullmatch(code) else None
+
+
+def attribute_of(error: object, name: str) -> object:
+    """Return an attribute; None if there is none, or a property raises."""
+    try:
+        return getattr(error, name, None)
+    except Exception:
+        return None

@@ -22,6 +22,7 @@ from cmdx.guidance.codes import (
     CLIENT_ERRORS,
     RATE_LIMITED,
     SERVER_ERRORS,
+    attribute_of,
     code_in_text,
     code_of_status,
     statuses,
@@ -87,8 +88,8 @@ def guidance_of(failure: object) -> Guidance | None:
     """
     if isinstance(failure, Result):
         return _guidance_of_result(failure)
-    found = guidance_from(_attribute_of(failure, "guidance"))
-    found = found or guidance_from(_attribute_of(failure, "retry_after"))
+    found = guidance_from(attribute_of(failure, "guidance"))
+    found = found or guidance_from(attribute_of(failure, "retry_after"))
     if found is None and isinstance(failure, Fault):
         return _guidance_of_result(failure.result)
     return found
@@ -131,13 +132,6 @@ def fixed_wait(seconds: float | None) -> Guidance | None:
     if seconds is None:
         return None
     return Guidance(allowed=True, strategy=Strategy.FIXED, after=seconds)
-
-
-def _attribute_of(failure: object, name: str) -> object:
-    try:
-        return getattr(failure, name, None)
-    except Exception:  # raised by a property
-        return None
 
 
 def _is_known(code: str | None) -> bool:
