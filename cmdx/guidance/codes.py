@@ -1,7 +1,8 @@
 """
 The guidance for each error code, used where nothing more specific is given.
 
-A program may change these three tables when it starts::
+A program may change these three tables when it starts; ``statuses`` refuses what is
+neither a code nor the status of an error::
 
     codes["ORDERS_LOCKED"] = Guidance(True, "fixed", 2, 5)
     causes[StorageFull] = "UNAVAILABLE"
@@ -14,11 +15,16 @@ functions replaces the table for one call.
 from __future__ import annotations
 
 import re
+from collections import UserDict
+from typing import TYPE_CHECKING
 
-from cmdx import RecordedError
+from cmdx import DefinitionError, RecordedError
 from cmdx.guidance.guidance import Guidance
 from cmdx.run.continuation import plain_code
 from cmdx.run.deadlines import DeadlineExceeded
+
+if TYPE_CHECKING:
+    from collections.abc import MutableMapping
 
 RATE_LIMITED = "RATE_LIMITED"
 UNAVAILABLE = "UNAVAILABLE"
@@ -27,6 +33,9 @@ DEPENDENCY_ERROR = "DEPENDENCY_ERROR"
 INTERNAL_ERROR = "INTERNAL_ERROR"
 INVALID_ARGUMENTS = "INVALID_ARGUMENTS"
 FAILED = "FAILED"
+
+HTTP_ERRORS = range(400, 600)
+CLIENT_ERRORS, SERVER_ERRORS = range(400, 500), range(500, 600)
 
 
 def _row(strategy: str, after: float | None, max_attempts: int) -> Guidance:
@@ -60,45 +69,77 @@ causes: dict[type[BaseException], str] = {
 }
 """The codes for exception classes without a ``code``; others are internal errors."""
 
-statuses: dict[str, int] = {
-    "PARSE_ERROR": 400,
-    "INVALID_REQUEST": 400,
-    "INVALID_PROTOCOL_VERSION": 400,
-    INVALID_ARGUMENTS: 400,
-    "EXTENSION_NOT_SUPPORTED": 400,
-    "EXTENSION_NOT_APPLICABLE": 400,
-    "ASYNC_CANNOT_CANCEL": 400,
-    "UNAUTHORIZED": 401,
-    "FORBIDDEN": 403,
-    "NOT_FOUND": 404,
-    "FUNCTION_NOT_FOUND": 404,
-    "VERSION_NOT_FOUND": 404,
-    "ASYNC_OPERATION_NOT_FOUND": 404,
-    "REPLAY_NOT_FOUND": 404,
-    "LOCK_NOT_FOUND": 404,
-    "CONFLICT": 409,
-    "IDEMPOTENCY_CONFLICT": 409,
-    "IDEMPOTENCY_PROCESSING": 409,
-    "REPLAY_ALREADY_COMPLETE": 409,
-    "GONE": 410,
-    "REPLAY_EXPIRED": 410,
-    "REPLAY_CANCELLED": 410,
-    "SCHEMA_VALIDATION_FAILED": 422,
-    "IDEMPOTENCY_EXPIRED": 422,
-    "LOCK_TIMEOUT": 423,
-    "LOCK_ACQUISITION_FAILED": 423,
-    RATE_LIMITED: 429,
-    "CANCELLED": 499,
-    INTERNAL_ERROR: 500,
-    "ASYNC_OPERATION_FAILED": 500,
-    "OUTCOME_UNKNOWN": 500,
-    DEPENDENCY_ERROR: 502,
-    UNAVAILABLE: 503,
-    "SERVER_MAINTENANCE": 503,
-    "FUNCTION_MAINTENANCE": 503,
-    "FUNCTION_DISABLED": 503,
-    DEADLINE_EXCEEDED: 504,
-}
+
+class Statuses(UserDict[str, int]):
+    """HTTP statuses by code; refuses a wrong code or status when it is set."""
+
+    def __setitem__(self, code: str, status: int) -> None:
+        """Set the status of a code."""
+        if not isinstance(code, str) or not code:
+            message = f"statuses: a code must be text, got {code!r}.{_cure_of(code)}"
+            raise DefinitionError(message)
+        if not isinstance(status, int) or status not in HTTP_ERRORS:
+            message = (
+                f"statuses: the status of {code!r} must be a number from 400 to 599, "
+                f"got {status!r}."
+            )
+            raise DefinitionError(message)
+        super().__setitem__(code, int(status))
+
+
+def _cure_of(key: object) -> str:
+    """Return what to do about a key of ``statuses`` that is not text."""
+    code = plain_code(key)
+    if isinstance(code, int):
+        return " A code that is a number is a status itself, and needs no row."
+    if isinstance(code, str):
+        return f" Use its value: {code!r}."
+    if isinstance(key, type):
+        return " Give the class a code in cmdx.guidance.causes."
+    return ""
+
+
+statuses: MutableMapping[str, int] = Statuses(
+    {
+        "PARSE_ERROR": 400,
+        "INVALID_REQUEST": 400,
+        "INVALID_PROTOCOL_VERSION": 400,
+        INVALID_ARGUMENTS: 400,
+        "EXTENSION_NOT_SUPPORTED": 400,
+        "EXTENSION_NOT_APPLICABLE": 400,
+        "ASYNC_CANNOT_CANCEL": 400,
+        "UNAUTHORIZED": 401,
+        "FORBIDDEN": 403,
+        "NOT_FOUND": 404,
+        "FUNCTION_NOT_FOUND": 404,
+        "VERSION_NOT_FOUND": 404,
+        "ASYNC_OPERATION_NOT_FOUND": 404,
+        "REPLAY_NOT_FOUND": 404,
+        "LOCK_NOT_FOUND": 404,
+        "CONFLICT": 409,
+        "IDEMPOTENCY_CONFLICT": 409,
+        "IDEMPOTENCY_PROCESSING": 409,
+        "REPLAY_ALREADY_COMPLETE": 409,
+        "GONE": 410,
+        "REPLAY_EXPIRED": 410,
+        "REPLAY_CANCELLED": 410,
+        "SCHEMA_VALIDATION_FAILED": 422,
+        "IDEMPOTENCY_EXPIRED": 422,
+        "LOCK_TIMEOUT": 423,
+        "LOCK_ACQUISITION_FAILED": 423,
+        RATE_LIMITED: 429,
+        "CANCELLED": 499,
+        INTERNAL_ERROR: 500,
+        "ASYNC_OPERATION_FAILED": 500,
+        "OUTCOME_UNKNOWN": 500,
+        DEPENDENCY_ERROR: 502,
+        UNAVAILABLE: 503,
+        "SERVER_MAINTENANCE": 503,
+        "FUNCTION_MAINTENANCE": 503,
+        "FUNCTION_DISABLED": 503,
+        DEADLINE_EXCEEDED: 504,
+    }
+)
 """The HTTP status for each code; 400 for all others."""
 
 CODE_OF_STATUS = {
@@ -122,8 +163,6 @@ CODE_OF_STATUS = {
     505: "INVALID_PROTOCOL_VERSION",
 }
 """The code for an HTTP status."""
-
-CLIENT_ERRORS, SERVER_ERRORS = range(400, 500), range(500, 600)
 
 CODE_PATTERN = re.compile(r"[A-Z][A-Z0-9]*(_[A-Z0-9]+)+|[A-Z]{4,}")
 """The form of a code; many exceptions have a ``code`` of another kind."""

@@ -10,20 +10,23 @@ A failed result as an HTTP answer, with problem details by RFC 9457.
 from __future__ import annotations
 
 from collections import ChainMap
+from collections.abc import Awaitable
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from cmdx import Result
+from cmdx import Fault, Result, Task
 from cmdx.guidance import Guidance, code_for
 from cmdx.guidance import statuses as statuses_of_codes
 from cmdx.guidance.codes import (
     DEPENDENCY_ERROR,
     FAILED,
+    HTTP_ERRORS,
     INTERNAL_ERROR,
     INVALID_ARGUMENTS,
     UNAVAILABLE,
+    Statuses,
     code_attribute,
     code_in_text,
     code_of_class,
@@ -39,7 +42,6 @@ if TYPE_CHECKING:
 
 MEDIA_TYPE = "application/problem+json"
 
-HTTP_ERRORS = range(400, 600)
 REFUSED = 422
 WITH_RETRY_AFTER = (429, 503)
 """The statuses that tell when to try again, by the row for the code if need be."""
@@ -56,12 +58,15 @@ PHRASES = {
 """As RFC 9110 has them; Python before 3.13 has older ones."""
 
 statuses: MutableMapping[str, int] = ChainMap(
-    {
-        INVALID_ARGUMENTS: REFUSED,
-        FAILED: REFUSED,
-        # As the draft of the header Idempotency-Key says.
-        "IDEMPOTENCY_CONFLICT": REFUSED,
-    },
+    Statuses(),
+    Statuses(
+        {
+            INVALID_ARGUMENTS: REFUSED,
+            FAILED: REFUSED,
+            # As the draft of the header Idempotency-Key says.
+            "IDEMPOTENCY_CONFLICT": REFUSED,
+        }
+    ),
     statuses_of_codes,
 )
 """The HTTP status for each code; those of ``cmdx.guidance.statuses`` if not changed."""
@@ -83,7 +88,7 @@ class Problem:
     body: dict[str, Any]
 
 
-def problem(result: Result[Any]) -> Problem:
+def problem(result: Result[Any] | Fault) -> Problem:
     """
     Return the HTTP answer for a failed result, by RFC 9457.
 
@@ -98,11 +103,13 @@ def problem(result: Result[Any]) -> Problem:
             return answer.body, answer.status, answer.headers
 
     Args:
-        result: A failed result.
+        result: A failed result, or the ``Fault`` that was raised for one.
 
     Raises:
         ValueError: The result is a success or a skip, which is not a problem.
     """
+    if isinstance(result, Fault):
+        result = result.result
     failure, cause = _deepest_failure(result), result._root_cause
     is_hidden = cause is not None or has_unset_outputs(failure)
     guidance = result.guidance
@@ -126,9 +133,7 @@ def _deepest_failure(result: Result[Any]) -> Result[Any]:
     if not isinstance(result, Result):
         kind = type(result).__name__
         message = f"problem() takes the result of a task, got an object of type {kind}."
-        if kind == "coroutine":
-            message += " Await it first."
-        raise TypeError(message)
+        raise TypeError(message + _cure_of(result))
     failure = result.caused_failure
     if failure is None:
         message = (
@@ -137,6 +142,18 @@ def _deepest_failure(result: Result[Any]) -> Result[Any]:
         )
         raise ValueError(message)
     return failure
+
+
+def _cure_of(value: object) -> str:
+    """Return what to do with what is not a result."""
+    task = value if isinstance(value, type) else type(value)
+    if issubclass(task, Task):
+        return f" Run it first: problem({task.__qualname__}.execute(...))."
+    if isinstance(value, Awaitable):
+        return " Await it first."
+    if isinstance(value, BaseException):
+        return " Use execute() or aexecute(), which return a result."
+    return ""
 
 
 # -- texts ------------------------------------------------------------------------
