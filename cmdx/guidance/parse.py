@@ -96,17 +96,25 @@ def guidance_of(failure: object) -> Guidance | None:
 
 
 def _guidance_of_result(result: Result[Any] | None) -> Guidance | None:
-    while result is not None and result.failed:
-        found = result._record.guidance or guidance_in_metadata(result.metadata)
-        code = code_in_text(result.metadata.get("code"))
-        if found is None and _is_known(code):
-            found = Guidance.for_code(code)
-        if found is None and not isinstance(result.cause, Fault):
-            found = guidance_of(result.cause)
+    while result is not None:
+        found = own_guidance(result)
         if found is not None:
             return found
         result = result.origin
     return None
+
+
+def own_guidance(result: Result[Any]) -> Guidance | None:
+    """Return what a failure says itself about retrying, without its origin."""
+    if not result.failed:
+        return None
+    found = result._record.guidance or guidance_in_metadata(result.metadata)
+    code = code_in_text(result.metadata.get("code"))
+    if found is None and _is_known(code):
+        return Guidance.for_code(code)
+    if found is None and not isinstance(result.cause, Fault):
+        return guidance_of(result.cause)
+    return found
 
 
 def guidance_in_metadata(metadata: Mapping[str, Any]) -> Guidance | None:

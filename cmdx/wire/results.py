@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from cmdx import Context, Fault, Result, Status, Stop, Task
 from cmdx.chain import Chain
 from cmdx.exceptions import CmdxError
+from cmdx.guidance.parse import own_guidance
 from cmdx.inputs.errors import Invalid
 from cmdx.outcome import Outcome
 from cmdx.pickling import stand_in_task
@@ -143,8 +144,8 @@ def run_data(result: Result[Any]) -> dict[str, Any]:
 
 
 def guidance_data_of(result: Result[Any]) -> StoredGuidance | None:
-    """Return what a result says about trying again as JSON."""
-    guidance = result.guidance
+    """Return what a result says itself about trying again as JSON."""
+    guidance = own_guidance(result)
     return None if guidance is None else guidance_data(guidance)
 
 

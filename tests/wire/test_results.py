@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -176,6 +177,22 @@ def test_the_guidance_of_an_origin_comes_back():
             self.throw(Guided.execute())
 
     assert come_back(Forward.execute()).origin.guidance == Busy.guidance
+
+
+def test_a_long_row_of_failures_comes_back():
+    class Forward(Task[None]):
+        failure: Any
+
+        def work(self) -> None:
+            self.throw(self.failure)
+
+    failure = first = Guided.execute()
+    for _ in range(sys.getrecursionlimit() + 1):
+        failure = Forward.execute(failure=failure)
+    loaded = come_back(failure)
+
+    assert loaded.caused_failure == first
+    assert loaded.guidance == Busy.guidance
 
 
 def test_the_context_of_an_origin_is_not_stored():
