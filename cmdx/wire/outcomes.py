@@ -33,6 +33,7 @@ from cmdx.wire.errors import WireError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from cmdx import Result
     from cmdx.wire.layout import (
         StoredCodedError,
         StoredGuidance,
@@ -56,11 +57,12 @@ def outcome_data(outcome: Outcome) -> dict[str, Any]:
     return data
 
 
-def outcome_from(stored: StoredOutcome) -> Outcome:
-    """Return the outcome behind JSON."""
+def outcome_from(stored: StoredOutcome, origin: Result[Any] | None = None) -> Outcome:
+    """Return the outcome behind JSON; it passes *origin* on, if any."""
+    status, reason = STATUSES[stored["status"]], stored.get("reason")
     metadata = MappingProxyType(stored.get("metadata", {}))
     cause = cause_from(stored["cause"]) if "cause" in stored else None
-    return Outcome(STATUSES[stored["status"]], stored.get("reason"), metadata, cause)
+    return Outcome(status, reason, metadata, cause, origin)
 
 
 def cause_data(error: BaseException) -> dict[str, Any]:

@@ -302,7 +302,7 @@ def record_from(
 ) -> Record:
     """Return the record of a run behind JSON; it passes *origin* on, if any."""
     record = Record(run_from(cls, stored))
-    record.outcome = outcome_from(stored["outcome"])._replace(origin=origin)
+    record.outcome = outcome_from(stored["outcome"], origin)
     record.by_fault = origin is not None and stored.get("by_fault", False)
     for name, fact in stored.items():
         if name in FACT_READERS:
