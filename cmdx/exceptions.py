@@ -187,13 +187,25 @@ class RecordedError(Exception):
         type_name: The name of its class.
         message: Its text.
         traceback: Where it was raised, as text; empty if that is not known.
+        code: Its ``code``, if that is an error code or an HTTP status.
+        class_code: The code that ``cmdx.guidance.causes`` had for its class.
     """
 
-    def __init__(self, type_name: str, message: str, traceback: str = "") -> None:
+    def __init__(
+        self,
+        type_name: str,
+        message: str,
+        traceback: str = "",
+        *,
+        code: str | int | None = None,
+        class_code: str | None = None,
+    ) -> None:
         super().__init__(type_name, message, traceback)
         self.type_name = type_name
         self.message = message
         self.traceback = traceback
+        self.code = code
+        self.class_code = class_code
 
     def __str__(self) -> str:
         """Return the text of the exception."""

@@ -247,11 +247,11 @@ class Result(Generic[V_co]):
             del self, error
 
     def _as_fault(self) -> Fault:
-        deepest, record = self.caused_failure, self._record
+        deepest = self.caused_failure
         assert deepest is not None  # noqa: S101 -- only failures become faults
-        told = self if record.raises_fault else deepest
+        told = self if self._record.raises_fault else deepest
         fault = told.task.Fault(told)
-        fault.__cause__ = record.fault_cause or deepest.cause
+        fault.__cause__ = self._root_cause
         if deepest.halted_at is not None:
             fault.add_note(f"halted at {deepest.halted_at}")
         return fault
@@ -267,6 +267,15 @@ class Result(Generic[V_co]):
         while (origin := result.origin) is not None:
             result = origin
         return result
+
+    @property
+    def _root_cause(self) -> BaseException | None:
+        """The exception where the failure started, which may be that of an origin."""
+        deepest = self.caused_failure
+        if deepest is None:
+            return None
+        cause = deepest.cause
+        return deepest._record.fault_cause if cause is None else cause
 
     @property
     def threw_failure(self) -> Result[Any] | None:

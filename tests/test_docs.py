@@ -242,8 +242,8 @@ def namespace(monkeypatch, tmp_path):
     module = ModuleType("app")
     monkeypatch.setitem(sys.modules, "app", module)
     monkeypatch.setattr(retriers, "_entries", dict(retriers._entries))
-    own, codes = web.statuses.maps
-    monkeypatch.setattr(web.statuses, "maps", [dict(own), codes])
+    own, *others = web.statuses.maps
+    monkeypatch.setattr(web.statuses, "maps", [own.copy(), *others])
     with clock.use(VirtualClock()):
         yield vars(module)
     structlog.reset_defaults()

@@ -1,7 +1,8 @@
 """
 The guidance for each error code, used where nothing more specific is given.
 
-A program may change these three tables when it starts::
+A program may change these three tables when it starts; ``statuses`` refuses what is
+neither a code nor the status of an error::
 
     codes["ORDERS_LOCKED"] = Guidance(True, "fixed", 2, 5)
     causes[StorageFull] = "UNAVAILABLE"
@@ -14,10 +15,16 @@ functions replaces the table for one call.
 from __future__ import annotations
 
 import re
-from enum import Enum
+from collections import UserDict
+from typing import TYPE_CHECKING
 
+from cmdx import DefinitionError, RecordedError
 from cmdx.guidance.guidance import Guidance
+from cmdx.run.continuation import plain_code
 from cmdx.run.deadlines import DeadlineExceeded
+
+if TYPE_CHECKING:
+    from collections.abc import MutableMapping
 
 RATE_LIMITED = "RATE_LIMITED"
 UNAVAILABLE = "UNAVAILABLE"
@@ -26,6 +33,9 @@ DEPENDENCY_ERROR = "DEPENDENCY_ERROR"
 INTERNAL_ERROR = "INTERNAL_ERROR"
 INVALID_ARGUMENTS = "INVALID_ARGUMENTS"
 FAILED = "FAILED"
+
+HTTP_ERRORS = range(400, 600)
+CLIENT_ERRORS, SERVER_ERRORS = range(400, 500), range(500, 600)
 
 
 def _row(strategy: str, after: float | None, max_attempts: int) -> Guidance:
@@ -59,45 +69,77 @@ causes: dict[type[BaseException], str] = {
 }
 """The codes for exception classes without a ``code``; others are internal errors."""
 
-statuses: dict[str, int] = {
-    "PARSE_ERROR": 400,
-    "INVALID_REQUEST": 400,
-    "INVALID_PROTOCOL_VERSION": 400,
-    INVALID_ARGUMENTS: 400,
-    "EXTENSION_NOT_SUPPORTED": 400,
-    "EXTENSION_NOT_APPLICABLE": 400,
-    "ASYNC_CANNOT_CANCEL": 400,
-    "UNAUTHORIZED": 401,
-    "FORBIDDEN": 403,
-    "NOT_FOUND": 404,
-    "FUNCTION_NOT_FOUND": 404,
-    "VERSION_NOT_FOUND": 404,
-    "ASYNC_OPERATION_NOT_FOUND": 404,
-    "REPLAY_NOT_FOUND": 404,
-    "LOCK_NOT_FOUND": 404,
-    "CONFLICT": 409,
-    "IDEMPOTENCY_CONFLICT": 409,
-    "IDEMPOTENCY_PROCESSING": 409,
-    "REPLAY_ALREADY_COMPLETE": 409,
-    "GONE": 410,
-    "REPLAY_EXPIRED": 410,
-    "REPLAY_CANCELLED": 410,
-    "SCHEMA_VALIDATION_FAILED": 422,
-    "IDEMPOTENCY_EXPIRED": 422,
-    "LOCK_TIMEOUT": 423,
-    "LOCK_ACQUISITION_FAILED": 423,
-    RATE_LIMITED: 429,
-    "CANCELLED": 499,
-    INTERNAL_ERROR: 500,
-    "ASYNC_OPERATION_FAILED": 500,
-    "OUTCOME_UNKNOWN": 500,
-    DEPENDENCY_ERROR: 502,
-    UNAVAILABLE: 503,
-    "SERVER_MAINTENANCE": 503,
-    "FUNCTION_MAINTENANCE": 503,
-    "FUNCTION_DISABLED": 503,
-    DEADLINE_EXCEEDED: 504,
-}
+
+class Statuses(UserDict[str, int]):
+    """HTTP statuses by code; refuses a wrong code or status when it is set."""
+
+    def __setitem__(self, code: str, status: int) -> None:
+        """Set the status of a code."""
+        if not isinstance(code, str) or not code:
+            message = f"statuses: a code must be text, got {code!r}.{_cure_of(code)}"
+            raise DefinitionError(message)
+        if not isinstance(status, int) or status not in HTTP_ERRORS:
+            message = (
+                f"statuses: the status of {code!r} must be a number from 400 to 599, "
+                f"got {status!r}."
+            )
+            raise DefinitionError(message)
+        super().__setitem__(code, int(status))
+
+
+def _cure_of(key: object) -> str:
+    """Return what to do about a key of ``statuses`` that is not text."""
+    code = plain_code(key)
+    if isinstance(code, int):
+        return " A code that is a number is a status itself, and needs no row."
+    if isinstance(code, str):
+        return f" Use its value: {code!r}."
+    if isinstance(key, type):
+        return " Give the class a code in cmdx.guidance.causes."
+    return ""
+
+
+statuses: MutableMapping[str, int] = Statuses(
+    {
+        "PARSE_ERROR": 400,
+        "INVALID_REQUEST": 400,
+        "INVALID_PROTOCOL_VERSION": 400,
+        INVALID_ARGUMENTS: 400,
+        "EXTENSION_NOT_SUPPORTED": 400,
+        "EXTENSION_NOT_APPLICABLE": 400,
+        "ASYNC_CANNOT_CANCEL": 400,
+        "UNAUTHORIZED": 401,
+        "FORBIDDEN": 403,
+        "NOT_FOUND": 404,
+        "FUNCTION_NOT_FOUND": 404,
+        "VERSION_NOT_FOUND": 404,
+        "ASYNC_OPERATION_NOT_FOUND": 404,
+        "REPLAY_NOT_FOUND": 404,
+        "LOCK_NOT_FOUND": 404,
+        "CONFLICT": 409,
+        "IDEMPOTENCY_CONFLICT": 409,
+        "IDEMPOTENCY_PROCESSING": 409,
+        "REPLAY_ALREADY_COMPLETE": 409,
+        "GONE": 410,
+        "REPLAY_EXPIRED": 410,
+        "REPLAY_CANCELLED": 410,
+        "SCHEMA_VALIDATION_FAILED": 422,
+        "IDEMPOTENCY_EXPIRED": 422,
+        "LOCK_TIMEOUT": 423,
+        "LOCK_ACQUISITION_FAILED": 423,
+        RATE_LIMITED: 429,
+        "CANCELLED": 499,
+        INTERNAL_ERROR: 500,
+        "ASYNC_OPERATION_FAILED": 500,
+        "OUTCOME_UNKNOWN": 500,
+        DEPENDENCY_ERROR: 502,
+        UNAVAILABLE: 503,
+        "SERVER_MAINTENANCE": 503,
+        "FUNCTION_MAINTENANCE": 503,
+        "FUNCTION_DISABLED": 503,
+        DEADLINE_EXCEEDED: 504,
+    }
+)
 """The HTTP status for each code; 400 for all others."""
 
 CODE_OF_STATUS = {
@@ -122,8 +164,6 @@ CODE_OF_STATUS = {
 }
 """The code for an HTTP status."""
 
-CLIENT_ERRORS, SERVER_ERRORS = range(400, 500), range(500, 600)
-
 CODE_PATTERN = re.compile(r"[A-Z][A-Z0-9]*(_[A-Z0-9]+)+|[A-Z]{4,}")
 """The form of a code; many exceptions have a ``code`` of another kind."""
 
@@ -141,14 +181,14 @@ def code_of_status(status: object) -> str | None:
 
 def code_of_value(value: object) -> str | None:
     """Return the code for a text, an enum member or an HTTP status."""
-    return code_in_text(value) or code_of_status(value)
+    code = plain_code(value)
+    return code if isinstance(code, str) else code_of_status(code)
 
 
 def code_in_text(value: object) -> str | None:
     """Return the code that is a text or an enum member; None for an HTTP status."""
-    if isinstance(value, Enum):
-        value = value.value if isinstance(value.value, str | int) else value.name
-    return value or None if isinstance(value, str) else None
+    code = plain_code(value)
+    return code if isinstance(code, str) else None
 
 
 def code_of_exception(error: BaseException) -> str:
@@ -158,12 +198,28 @@ def code_of_exception(error: BaseException) -> str:
 
 def code_of_class(error: BaseException) -> str | None:
     """Return the code that ``causes`` lists for the class of an exception."""
+    if isinstance(error, RecordedError):
+        return error.class_code
     listed = (causes[base] for base in type(error).__mro__ if base in causes)
     return next(listed, None)
 
 
 def own_code(error: BaseException) -> str | None:
-    """Return the ``code`` of an exception if it has the form of an error code."""
-    code = code_of_value(getattr(error, "code", None))
-    known = code is not None and (code in codes or CODE_PATTERN.fullmatch(code))
-    return code if known else None
+    """Return the ``code`` of an exception as text, also if it is an HTTP status."""
+    return code_of_value(code_attribute(error))
+
+
+def code_attribute(error: BaseException) -> str | int | None:
+    """Return the ``code`` of an exception if it is an error code or an HTTP status."""
+    code = plain_code(attribute_of(error, "code"))
+    if not isinstance(code, str):
+        return None if code_of_status(code) is None else code
+    return code if code in codes or CODE_PATTERN.fullmatch(code) else None
+
+
+def attribute_of(error: object, name: str) -> object:
+    """Return an attribute; None if there is none, or a property raises."""
+    try:
+        return getattr(error, name, None)
+    except Exception:
+        return None

@@ -22,6 +22,7 @@ from cmdx.guidance.codes import (
     CLIENT_ERRORS,
     RATE_LIMITED,
     SERVER_ERRORS,
+    attribute_of,
     code_in_text,
     code_of_status,
     statuses,
@@ -87,25 +88,33 @@ def guidance_of(failure: object) -> Guidance | None:
     """
     if isinstance(failure, Result):
         return _guidance_of_result(failure)
-    found = guidance_from(_attribute_of(failure, "guidance"))
-    found = found or guidance_from(_attribute_of(failure, "retry_after"))
+    found = guidance_from(attribute_of(failure, "guidance"))
+    found = found or guidance_from(attribute_of(failure, "retry_after"))
     if found is None and isinstance(failure, Fault):
         return _guidance_of_result(failure.result)
     return found
 
 
 def _guidance_of_result(result: Result[Any] | None) -> Guidance | None:
-    while result is not None and result.failed:
-        found = result._record.guidance or guidance_in_metadata(result.metadata)
-        code = code_in_text(result.metadata.get("code"))
-        if found is None and _is_known(code):
-            found = Guidance.for_code(code)
-        if found is None and not isinstance(result.cause, Fault):
-            found = guidance_of(result.cause)
+    while result is not None:
+        found = own_guidance(result)
         if found is not None:
             return found
         result = result.origin
     return None
+
+
+def own_guidance(result: Result[Any]) -> Guidance | None:
+    """Return what a failure says itself about retrying, without its origin."""
+    if not result.failed:
+        return None
+    found = result._record.guidance or guidance_in_metadata(result.metadata)
+    code = code_in_text(result.metadata.get("code"))
+    if found is None and _is_known(code):
+        return Guidance.for_code(code)
+    if found is None and not isinstance(result.cause, Fault):
+        return guidance_of(result.cause)
+    return found
 
 
 def guidance_in_metadata(metadata: Mapping[str, Any]) -> Guidance | None:
@@ -131,13 +140,6 @@ def fixed_wait(seconds: float | None) -> Guidance | None:
     if seconds is None:
         return None
     return Guidance(allowed=True, strategy=Strategy.FIXED, after=seconds)
-
-
-def _attribute_of(failure: object, name: str) -> object:
-    try:
-        return getattr(failure, name, None)
-    except Exception:  # raised by a property
-        return None
 
 
 def _is_known(code: str | None) -> bool:

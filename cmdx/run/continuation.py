@@ -18,6 +18,7 @@ code has put there, and never raise; ``cmdx.wire`` uses them for results.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from enum import Enum
 from types import NoneType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -148,9 +149,33 @@ def text_of(value: Any) -> str:
 
 
 def metadata_as_json(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Return metadata as JSON; what JSON does not know is written as its repr."""
+    """
+    Return metadata as JSON; what JSON does not know is written as its repr.
+
+    A ``code`` is written as ``plain_code`` has it, so that it is the same code again.
+    One that is none is left out if it would be one as text.
+    """
     data = json_data(dict(metadata))
-    return data if type(data) is dict else {NOT_STORED: data}
+    if type(data) is not dict:
+        return {NOT_STORED: data}
+    if "code" in data:
+        code = plain_code(metadata.get("code"))
+        if code is not None:
+            data["code"] = code
+        elif isinstance(data["code"], str):
+            del data["code"]
+    return data
+
+
+def plain_code(value: object) -> str | int | None:
+    """Return the code that is a text, a number or an enum member; None for others."""
+    if isinstance(value, Enum):
+        value = value.value if isinstance(value.value, str | int) else value.name
+    if isinstance(value, str):
+        return text_of(value) or None
+    if not isinstance(value, int) or isinstance(value, bool) or value == 0:
+        return None
+    return value if json_data(value) is value else None  # it has thousands of digits
 
 
 def problem_data(problem: Problem) -> list[str | None]:

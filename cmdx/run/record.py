@@ -322,7 +322,7 @@ class Record:
     raises_fault: bool = False
     """Whether ``or_raise`` raises the fault of this task, whatever ``work`` raised."""
     fault_cause: BaseException | None = None
-    """Of a result that was stored: the error of another task that made it fail."""
+    """Of a result that was stored without its origin: the error that made it fail."""
     stopped: Stop | None = None
     attempts: Sequence[AttemptFields] = ()
     halted_at: tuple[str, int] | None = None

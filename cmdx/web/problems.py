@@ -10,33 +10,38 @@ A failed result as an HTTP answer, with problem details by RFC 9457.
 from __future__ import annotations
 
 from collections import ChainMap
-from enum import Enum
+from collections.abc import Awaitable
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from cmdx import Result
+from cmdx import Fault, Result, Task
 from cmdx.guidance import Guidance, code_for
 from cmdx.guidance import statuses as statuses_of_codes
 from cmdx.guidance.codes import (
     DEPENDENCY_ERROR,
     FAILED,
+    HTTP_ERRORS,
     INTERNAL_ERROR,
     INVALID_ARGUMENTS,
     UNAVAILABLE,
+    Statuses,
+    code_attribute,
+    code_in_text,
     code_of_class,
-    own_code,
 )
 from cmdx.guidance.guidance import seconds_before_retry
 from cmdx.guidance.server import has_unset_outputs
+from cmdx.run.continuation import plain_code, text_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, MutableMapping
+    from collections.abc import Iterable, Mapping, MutableMapping
+
+    from cmdx.inputs.errors import Problem as FieldProblem
 
 MEDIA_TYPE = "application/problem+json"
 
-HTTP_ERRORS = range(400, 600)
 REFUSED = 422
 WITH_RETRY_AFTER = (429, 503)
 """The statuses that tell when to try again, by the row for the code if need be."""
@@ -53,12 +58,15 @@ PHRASES = {
 """As RFC 9110 has them; Python before 3.13 has older ones."""
 
 statuses: MutableMapping[str, int] = ChainMap(
-    {
-        INVALID_ARGUMENTS: REFUSED,
-        FAILED: REFUSED,
-        # As the draft of the header Idempotency-Key says.
-        "IDEMPOTENCY_CONFLICT": REFUSED,
-    },
+    Statuses(),
+    Statuses(
+        {
+            INVALID_ARGUMENTS: REFUSED,
+            FAILED: REFUSED,
+            # As the draft of the header Idempotency-Key says.
+            "IDEMPOTENCY_CONFLICT": REFUSED,
+        }
+    ),
     statuses_of_codes,
 )
 """The HTTP status for each code; those of ``cmdx.guidance.statuses`` if not changed."""
@@ -80,7 +88,7 @@ class Problem:
     body: dict[str, Any]
 
 
-def problem(result: Result[Any]) -> Problem:
+def problem(result: Result[Any] | Fault) -> Problem:
     """
     Return the HTTP answer for a failed result, by RFC 9457.
 
@@ -95,13 +103,14 @@ def problem(result: Result[Any]) -> Problem:
             return answer.body, answer.status, answer.headers
 
     Args:
-        result: A failed result.
+        result: A failed result, or the ``Fault`` that was raised for one.
 
     Raises:
         ValueError: The result is a success or a skip, which is not a problem.
     """
-    failure = _deepest_failure(result)
-    cause = _cause_of(failure)
+    if isinstance(result, Fault):
+        result = result.result
+    failure, cause = _deepest_failure(result), result._root_cause
     is_hidden = cause is not None or has_unset_outputs(failure)
     guidance = result.guidance
     wait = seconds_before_retry(guidance)
@@ -111,9 +120,9 @@ def problem(result: Result[Any]) -> Problem:
         "type": "about:blank",
         "title": _phrase_of(status),
         "status": status,
-        "detail": None if is_hidden else failure.reason,
-        "code": None if code == status else code,
-        "errors": None if is_hidden else failure.errors.to_dict(),
+        "detail": None if is_hidden else _json_text(failure.reason or ""),
+        "code": None if code == status else _json_code(code),
+        "errors": None if is_hidden else _messages_by_field(failure.errors),
     }
     told = {name: value for name, value in body.items() if value}
     return Problem(status, _headers_of(status, code, guidance), told)
@@ -124,9 +133,7 @@ def _deepest_failure(result: Result[Any]) -> Result[Any]:
     if not isinstance(result, Result):
         kind = type(result).__name__
         message = f"problem() takes the result of a task, got an object of type {kind}."
-        if kind == "coroutine":
-            message += " Await it first."
-        raise TypeError(message)
+        raise TypeError(message + _cure_of(result))
     failure = result.caused_failure
     if failure is None:
         message = (
@@ -137,12 +144,36 @@ def _deepest_failure(result: Result[Any]) -> Result[Any]:
     return failure
 
 
-def _cause_of(failure: Result[Any]) -> BaseException | None:
-    """Return the exception behind a failure, also behind one that was stored."""
-    if failure.cause is not None:
-        return failure.cause
-    # Of a failure that was passed on and then stored, only the exception is left.
-    return failure._record.fault_cause
+def _cure_of(value: object) -> str:
+    """Return what to do with what is not a result."""
+    task = value if isinstance(value, type) else type(value)
+    if issubclass(task, Task):
+        return f" Run it first: problem({task.__qualname__}.execute(...))."
+    if isinstance(value, Awaitable):
+        return " Await it first."
+    if isinstance(value, BaseException):
+        return " Use execute() or aexecute(), which return a result."
+    return ""
+
+
+# -- texts ------------------------------------------------------------------------
+
+
+def _messages_by_field(problems: Iterable[FieldProblem]) -> dict[str, list[str]]:
+    by_field: dict[str, dict[str, None]] = {}
+    for key, message, _code in problems:
+        by_field.setdefault(_json_text(key), {})[_json_text(message)] = None
+    return {field: list(messages) for field, messages in by_field.items()}
+
+
+def _json_code(code: str | int) -> str | int:
+    return code if isinstance(code, int) else _json_text(code)
+
+
+def _json_text(value: object) -> str:
+    """Return *value* as text that UTF-8 can encode, which lone surrogates are not."""
+    units = text_of(value).encode("utf-16", "surrogatepass")
+    return units.decode("utf-16", "replace")
 
 
 # -- codes and statuses -----------------------------------------------------------
@@ -152,10 +183,8 @@ def _given_code(result: Result[Any]) -> str | int | None:
     """Return the code that the task gave, or the nearest of those behind it."""
     failure: Result[Any] | None = result
     while failure is not None:
-        code = failure.metadata.get("code")
-        if isinstance(code, Enum):
-            code = code.value if isinstance(code.value, str | int) else code.name
-        if isinstance(code, str | int) and code and not isinstance(code, bool):
+        code = plain_code(failure.metadata.get("code"))
+        if code is not None:
             return code
         failure = failure.origin
     return None
@@ -169,8 +198,7 @@ def _code_of(failure: Result[Any], cause: BaseException | None, wait: int) -> st
 
 def _code_of_exception(error: BaseException) -> str:
     # A number is the status of another server's response, not of ours.
-    is_foreign = isinstance(getattr(error, "code", None), int)
-    own = None if is_foreign else own_code(error)
+    own = code_in_text(code_attribute(error))
     code = own or code_of_class(error) or INTERNAL_ERROR
     # The status of a dependency error, 502, says that this server does not answer; so
     # a lost connection is like any other exception, unless the task says otherwise.

@@ -12,8 +12,9 @@ The story is in ``invocations``. It rests on these, which are read from top to b
 3. ``names``                    what a task is called, and the class of a name
 4. ``layout``                   what stored data looks like
 5. ``invocations``              a task with its inputs
-6. ``values``, ``results``      what a task returned, and everything about its run
-7. ``sending``                  what queues and engines check before they send one
+6. ``values``, ``outcomes``     what a task returned, and how its run ended
+7. ``results``                  everything about its run
+8. ``sending``                  what queues and engines check before they send one
 """
 
 from cmdx.wire.encoding import encodings

@@ -40,6 +40,13 @@ class StoredError(TypedDict):
     traceback: str
 
 
+class StoredCodedError(StoredError, total=False):
+    """The exception behind a failure, with its own code and that of its class."""
+
+    code: str | int
+    class_code: str
+
+
 class StoredAttempt(TypedDict):
     """One call of ``work``."""
 
@@ -61,7 +68,7 @@ class StoredOutcome(StoredStatus, total=False):
 
     reason: str
     metadata: dict[str, Any]
-    cause: StoredError
+    cause: StoredCodedError
 
 
 class StoredPlace(TypedDict):
@@ -83,7 +90,7 @@ class StoredGuidance(TypedDict):
 
 
 class StoredRun(TypedDict):
-    """What every result has."""
+    """What every result has, and every origin of one."""
 
     task: str
     module: str
@@ -91,29 +98,41 @@ class StoredRun(TypedDict):
     tid: str
     cid: str
     outcome: StoredOutcome
-    context: dict[str, Any]
     started_at: float
     duration: float
 
 
-class StoredResult(StoredRun, total=False):
-    """What ``dump_result`` returns; facts that a result does not have are left out."""
+class StoredOrigin(StoredRun, total=False):
+    """A failure that another task passed on; its cause may be the fault of the next."""
 
     xid: str
+    errors: list[tuple[str, str, str | None]]
+    halted_at: StoredPlace
+    guidance: StoredGuidance
+    by_fault: bool
+
+
+class StoredContext(StoredOrigin):
+    """What every result has, but no origin."""
+
+    context: dict[str, Any]
+
+
+class StoredResult(StoredContext, total=False):
+    """What ``dump_result`` returns; facts that a result does not have are left out."""
+
     value: Any
     lost_value: str
     replaced: StoredOutcome
-    errors: list[tuple[str, str, str | None]]
     attempts: list[StoredAttempt]
     retries: int
     stopped: Stop
-    halted_at: StoredPlace
-    guidance: StoredGuidance
     strict: bool
     deprecated: bool
     rolled_back: bool
     rollback_error: StoredError
-    fault_cause: StoredError
+    origins: list[StoredOrigin]
+    fault_cause: StoredCodedError
 
 
 def check_layout(data: Any, kind: Any, writer: str) -> Any:

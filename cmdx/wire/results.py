@@ -5,9 +5,10 @@ A result is never refused: the run is over, and its outcome has to be told. What
 be stored is left out, and a loaded result says so.
 
 1. what the run has left as JSON                       ``result_data``
-2. the value as its annotation says, or why not        ``value_data``
-3. a short form, if a class of the user's raises       ``short_data``
-4. and back to a result, whose chain is itself         ``load_result``
+2. how it ended, also of the failures it passed on     ``run_data``
+3. the value as its annotation says, or why not        ``value_data``
+4. a short form, if a class of the user's raises       ``short_data``
+5. and back to a result, whose chain is itself         ``load_result``
 """
 
 from __future__ import annotations
@@ -15,14 +16,13 @@ from __future__ import annotations
 import json
 import math
 from contextlib import suppress
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from cmdx import Context, Result, Status, Stop, Task
+from cmdx import Context, Fault, Result, Status, Stop, Task
 from cmdx.chain import Chain
 from cmdx.exceptions import CmdxError
-from cmdx.guidance import Guidance
-from cmdx.inputs.errors import FrozenErrors, Invalid, Problem
+from cmdx.guidance.parse import own_guidance
+from cmdx.inputs.errors import Invalid
 from cmdx.outcome import Outcome
 from cmdx.pickling import stand_in_task
 from cmdx.report import error_name
@@ -32,8 +32,6 @@ from cmdx.run.continuation import (
     attempt_from,
     error_data,
     error_from,
-    metadata_as_json,
-    problem_data,
     text_of,
 )
 from cmdx.run.record import Record, Run
@@ -41,12 +39,23 @@ from cmdx.wire.errors import WireError
 from cmdx.wire.invocations import encode_input, given_inputs, input_codecs
 from cmdx.wire.layout import (
     StoredGuidance,
-    StoredOutcome,
-    StoredPlace,
+    StoredOrigin,
     StoredResult,
     check_layout,
 )
 from cmdx.wire.names import find_task, name_and_module, task_name
+from cmdx.wire.outcomes import (
+    cause_data,
+    cause_from,
+    guidance_data,
+    guidance_from,
+    outcome_data,
+    outcome_from,
+    place_data,
+    place_from,
+    problems_data,
+    problems_from,
+)
 from cmdx.wire.values import (
     decode_value,
     encode_value,
@@ -61,9 +70,6 @@ if TYPE_CHECKING:
     from cmdx.declare.blueprint import Plan
 
 __all__ = ["dump_result", "load_result"]
-
-STATUSES = {status.value: status for status in Status}
-"""Faster than ``Status(value)``."""
 
 STRICT_JSON = json.JSONEncoder(allow_nan=False)
 """Writes what every reader of JSON can read."""
@@ -93,29 +99,8 @@ def result_text(result: Result[Any]) -> str:
 
 def result_data(result: Result[Any]) -> dict[str, Any]:
     """Return what is stored of a result, a ``StoredResult``."""
-    run, chain = result._record.run, result.chain
-    outcome = Outcome(result.status, result.reason, result.metadata, result.cause)
-    name, module = name_and_module(run.task)
-    return {
-        "task": name,
-        "module": module,
-        "type": result.type,
-        "tid": run.tid,
-        "cid": chain.id,
-        "outcome": outcome_data(outcome),
-        "context": context_data(run),
-        "started_at": run.started_at,
-        "duration": run.duration,
-        **further_data(result, chain.xid),
-    }
-
-
-def further_data(result: Result[Any], xid: object) -> dict[str, Any]:
-    """Return what only some results have."""
     record, run = result._record, result._record.run
-    data = value_data(result)
-    if xid is not None:
-        data["xid"] = text_of(xid)
+    data = {**run_data(result), "context": context_data(run), **value_data(result)}
     for name, fact in vars(record).items():
         if fact is not None and name in FACT_WRITERS:
             data[name] = FACT_WRITERS[name](fact)
@@ -123,17 +108,60 @@ def further_data(result: Result[Any], xid: object) -> dict[str, Any]:
         fact = getattr(run, attribute)
         if fact:
             data[name] = fact
-    if record.errors:
-        data["errors"] = [problem_data(problem) for problem in record.errors]
     if record.attempts:
         data["attempts"] = [attempt_data(attempt) for attempt in result.attempts]
-    deepest = result.caused_failure
-    if deepest is not None and deepest is not result and deepest.cause is not None:
-        data["fault_cause"] = error_data(deepest.cause)
-    guidance = result.guidance
-    if guidance is not None:
-        data["guidance"] = guidance_data(guidance)
+    origins = [run_data(origin) for origin in origins_of(result)]
+    if origins:
+        data["origins"] = origins
     return data
+
+
+def run_data(result: Result[Any]) -> dict[str, Any]:
+    """Return how a run ended, a ``StoredOrigin``."""
+    record, run, chain = result._record, result._record.run, result.chain
+    by_fault = is_failed_by_fault(record)
+    cause = None if by_fault else result.cause
+    outcome = Outcome(result.status, result.reason, result.metadata, cause)
+    name, module = name_and_module(run.task)
+    facts: dict[str, Any] = {
+        "xid": None if chain.xid is None else text_of(chain.xid),
+        "errors": problems_data(record.errors) if record.errors else None,
+        "halted_at": None if record.halted_at is None else place_data(record.halted_at),
+        "guidance": guidance_data_of(result),
+        "by_fault": by_fault or None,
+    }
+    return {
+        "task": name,
+        "module": module,
+        "type": result.type,
+        "tid": run.tid,
+        "cid": chain.id,
+        "outcome": outcome_data(outcome),
+        "started_at": run.started_at,
+        "duration": run.duration,
+        **{name: fact for name, fact in facts.items() if fact is not None},
+    }
+
+
+def guidance_data_of(result: Result[Any]) -> StoredGuidance | None:
+    """Return what a result says itself about trying again as JSON."""
+    guidance = own_guidance(result)
+    return None if guidance is None else guidance_data(guidance)
+
+
+def is_failed_by_fault(record: Record) -> bool:
+    """Tell whether the cause of a failure is the fault of its origin."""
+    outcome = record.outcome
+    is_fault = outcome.origin is not None and isinstance(outcome.cause, Fault)
+    return record.by_fault or is_fault
+
+
+def origins_of(result: Result[Any]) -> Iterator[Result[Any]]:
+    """Yield the failures that *result* passes on, the nearest first."""
+    origin = result.origin
+    while origin is not None:
+        yield origin
+        origin = origin.origin
 
 
 def short_data(result: Result[Any], error: Exception) -> dict[str, Any]:
@@ -161,6 +189,9 @@ def short_data(result: Result[Any], error: Exception) -> dict[str, Any]:
     }
     if result.success:
         data["lost_value"] = message
+    cause = result._root_cause
+    if cause is not None:
+        data["fault_cause"] = cause_data(cause)
     if record.stopped is not None:
         data["stopped"] = record.stopped
     if result.xid is not None:
@@ -207,43 +238,11 @@ def context_data(run: Run) -> dict[str, Any]:
     return data
 
 
-def outcome_data(outcome: Outcome) -> dict[str, Any]:
-    """Return an outcome as JSON."""
-    data: dict[str, Any] = {"status": outcome.status}
-    if outcome.reason is not None:
-        data["reason"] = text_of(outcome.reason)
-    if outcome.metadata:
-        data["metadata"] = metadata_as_json(outcome.metadata)
-    if outcome.cause is not None:
-        data["cause"] = error_data(outcome.cause)
-    return data
-
-
-def guidance_data(guidance: Guidance) -> StoredGuidance:
-    """Return guidance as JSON."""
-    is_endless = guidance.after == float("inf")
-    return {
-        "allowed": guidance.allowed,
-        "strategy": guidance.strategy,
-        "after": None if is_endless else guidance.after,
-        "is_endless": is_endless,
-        "max_attempts": guidance.max_attempts,
-        "unit": guidance.unit,
-    }
-
-
-def place_data(place: tuple[str, int | None]) -> StoredPlace:
-    """Return where a task was halted as JSON; not every instruction has a line."""
-    file, line = place
-    return {"file": text_of(file), "line": line or 0}
-
-
 FACT_WRITERS: dict[str, Callable[[Any], Any]] = {
     "replaced": outcome_data,
     "stopped": str,
-    "halted_at": place_data,
     "rollback_error": error_data,
-    "fault_cause": error_data,
+    "fault_cause": cause_data,
 }
 """What makes JSON of those attributes of a record that not all records have."""
 
@@ -271,7 +270,7 @@ def load_result(data: Mapping[str, Any], *, tasks: Sequence[str] = ()) -> Result
         tasks: Packages and modules that may be imported to find the task.
     """
     stored: StoredResult = check_layout(data, StoredResult, "dump_result")
-    return result_from(stored, task_or_stand_in(stored, tasks))
+    return result_from(stored, task_or_stand_in(stored, tasks), tasks)
 
 
 def load_result_of(cls: type[Task[Any]], data: object) -> Result[Any]:
@@ -280,17 +279,39 @@ def load_result_of(cls: type[Task[Any]], data: object) -> Result[Any]:
     name = task_name(cls)
     if stored["task"] != name:
         raise WireError(f"it is not an outcome of {name}")
-    return result_from(stored, cls)
+    return result_from(stored, cls, ())
 
 
-def result_from(stored: StoredResult, cls: type[Task[Any]]) -> Result[Any]:
+def result_from(
+    stored: StoredResult, cls: type[Task[Any]], tasks: Sequence[str]
+) -> Result[Any]:
     """Return the result of the task *cls* behind JSON."""
-    record = Record(run_from(cls, stored))
-    record.outcome = outcome_from(stored["outcome"])
+    origin: Result[Any] | None = None
+    for failure in reversed(stored.get("origins", ())):
+        failed = record_from(failure, task_or_stand_in(failure, tasks), origin)
+        origin = result_of(failed, failure)
+    record = record_from(stored, cls, origin)
+    plan = record.run.plan
+    record.run._context = Context(dict(context_from(plan, stored["context"])))
     record.value, record.lost_value = value_from(cls, stored)
+    return result_of(record, stored)
+
+
+def record_from(
+    stored: StoredOrigin, cls: type[Task[Any]], origin: Result[Any] | None
+) -> Record:
+    """Return the record of a run behind JSON; it passes *origin* on, if any."""
+    record = Record(run_from(cls, stored))
+    record.outcome = outcome_from(stored["outcome"], origin)
+    record.by_fault = origin is not None and stored.get("by_fault", False)
     for name, fact in stored.items():
         if name in FACT_READERS:
             setattr(record, name, FACT_READERS[name](fact))
+    return record
+
+
+def result_of(record: Record, stored: StoredOrigin) -> Result[Any]:
+    """Return the result of a *record*, in a chain of its own."""
     chain = Chain()
     chain._id, chain.xid = stored["cid"], stored.get("xid")
     result: Result[Any] = Result.of(record, chain)
@@ -298,7 +319,7 @@ def result_from(stored: StoredResult, cls: type[Task[Any]]) -> Result[Any]:
     return result
 
 
-def task_or_stand_in(stored: StoredResult, tasks: Sequence[str]) -> type[Task[Any]]:
+def task_or_stand_in(stored: StoredOrigin, tasks: Sequence[str]) -> type[Task[Any]]:
     """Return the class of a stored result, or one that stands for it."""
     try:
         cls = find_task(stored["task"], stored["module"], tasks)
@@ -311,7 +332,7 @@ def task_or_stand_in(stored: StoredResult, tasks: Sequence[str]) -> type[Task[An
     return cls
 
 
-def run_from(cls: type[Task[Any]], stored: StoredResult) -> Run:
+def run_from(cls: type[Task[Any]], stored: StoredOrigin) -> Run:
     """Return the finished run of a stored result."""
     run = Run(cls._cmdx_.plan, None, {})
     del run.is_unused
@@ -321,7 +342,6 @@ def run_from(cls: type[Task[Any]], stored: StoredResult) -> Run:
     for name, attribute in RUN_FACTS.items():
         if name in stored:
             setattr(run, attribute, stored[name])  # type: ignore[literal-required]
-    run._context = Context(dict(context_from(run.plan, stored["context"])))
     return run
 
 
@@ -355,42 +375,14 @@ def value_from(cls: type[Task[Any]], stored: StoredResult) -> tuple[Any, str | N
     return None, message
 
 
-def outcome_from(stored: StoredOutcome) -> Outcome:
-    """Return the outcome behind JSON."""
-    metadata = MappingProxyType(stored.get("metadata", {}))
-    cause = error_from(stored["cause"]) if "cause" in stored else None
-    return Outcome(STATUSES[stored["status"]], stored.get("reason"), metadata, cause)
-
-
-def problems_from(stored: Sequence[tuple[str, str, str | None]]) -> FrozenErrors:
-    """Return the problems behind JSON."""
-    problems = [Problem(*problem) for problem in stored]
-    return FrozenErrors({problem[:2]: problem for problem in problems})
-
-
-def guidance_from(stored: StoredGuidance) -> Guidance:
-    """Return the guidance behind JSON."""
-    try:
-        return Guidance(
-            stored["allowed"],
-            stored["strategy"],
-            float("inf") if stored["is_endless"] else stored["after"],
-            stored["max_attempts"],
-            unit=stored["unit"],
-        )
-    except CmdxError as error:
-        message = f"this is not what dump_result returns: {error}"
-    raise WireError(message)
-
-
 FACT_READERS: dict[str, Callable[[Any], Any]] = {
     "replaced": outcome_from,
     "attempts": lambda attempts: [tuple(attempt_from(data)) for data in attempts],
     "stopped": {stop.value: stop for stop in Stop}.__getitem__,
-    "halted_at": lambda place: (place["file"], place["line"]),
+    "halted_at": place_from,
     "errors": problems_from,
     "rollback_error": error_from,
-    "fault_cause": error_from,
+    "fault_cause": cause_from,
     "guidance": guidance_from,
 }
 """What makes those attributes of a record of JSON that not all records have."""

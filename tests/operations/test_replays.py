@@ -303,7 +303,7 @@ def test_or_raise_raises_the_fault_of_the_operation_if_another_task_failed(
     assert text == again_text
     assert type(cause) is ConnectionError
     assert (record.type_name, record.message) == ("ConnectionError", str(cause))
-    assert dump_result(again)["fault_cause"] == dump_result(owner)["fault_cause"]
+    assert dump_result(again)["origins"] == dump_result(owner)["origins"]
 
 
 @pytest.mark.parametrize(

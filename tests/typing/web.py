@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, assert_type
 
-from cmdx import Task
+from cmdx import Fault, Task
 from cmdx.web import Problem, problem, statuses
 
 
@@ -22,6 +22,10 @@ assert_type(answer.status, int)
 assert_type(answer.headers, Mapping[str, str])
 assert_type(answer.body, dict[str, Any])
 statuses["declined"] = 402
+try:
+    Greet.execute_or_raise(name="Ada")
+except Fault as fault:
+    assert_type(problem(fault), Problem)
 
 problem(Greet)  # type: ignore[arg-type]
 problem(Greet.aexecute(name="Ada"))  # type: ignore[arg-type]

@@ -230,6 +230,21 @@ def test_a_failure_in_a_workflow_is_told_like_that_of_the_step():
     assert problem(Checkout.execute(form)) == problem(Order.execute(form))
 
 
+def test_a_fault_is_told_like_the_result_it_has():
+    with pytest.raises(Order.Fault) as raised_fault:
+        Order.execute_or_raise({"name": "Ada"})
+
+    assert problem(raised_fault.value) == problem(Order.execute({"name": "Ada"}))
+
+
+def test_the_fault_of_an_operation_is_told_like_its_result(session):
+    result = session.run(Pay(amount=7), id="one")
+    with pytest.raises(Pay.Fault) as raised_fault:
+        result.or_raise()
+
+    assert problem(raised_fault.value) == problem(result)
+
+
 def test_a_failure_that_was_raised_on_is_told_like_the_first():
     class Outer(Task[None]):
         def work(self) -> None:
@@ -363,6 +378,49 @@ def test_a_program_may_give_codes_and_classes_a_status(monkeypatch):
     assert problem(Order.execute({})).status == 400
     assert problem(failed(code="ORDERS_LOCKED")).status == 423
     assert problem(raised(StorageFull())).status == 507
+
+
+@pytest.mark.parametrize("table", [statuses, statuses_of_codes], ids=["web", "codes"])
+@pytest.mark.parametrize("status", ["402", None, True, 4.04, 200, 399, 600, 1017])
+def test_a_status_that_is_no_error_of_http_is_refused_at_once(table, status):
+    for change in (table.__setitem__, lambda code, bad: table.update({code: bad})):
+        with pytest.raises(cmdx.DefinitionError, match=r"'declined' must be .* 400 to"):
+            change("declined", status)
+    assert "declined" not in table
+
+
+@pytest.mark.parametrize("table", [statuses, statuses_of_codes], ids=["web", "codes"])
+@pytest.mark.parametrize(
+    ("code", "cure"),
+    [
+        (404, "A code that is a number is a status itself"),
+        (LookupError, r"Give the class a code in cmdx\.guidance\.causes"),
+        (Code.GONE, r"Use its value: 'GONE'"),
+        (Code.LOCKED, r"A code that is a number is a status itself"),
+        ("", "statuses: a code must be text"),
+        (None, "statuses: a code must be text"),
+    ],
+    ids=repr,
+)
+def test_a_code_that_no_failure_can_have_is_refused_at_once(table, code, cure):
+    with pytest.raises(cmdx.DefinitionError, match=cure):
+        table[code] = 404
+    assert code not in table
+
+
+def test_a_status_of_the_standard_library_is_a_number(monkeypatch):
+    monkeypatch.setitem(statuses, "declined", HTTPStatus.PAYMENT_REQUIRED)
+
+    assert type(problem(failed(code="declined")).status) is int
+
+
+def test_a_status_that_was_changed_can_be_taken_back():
+    statuses["FAILED"] = 400
+    del statuses["FAILED"]
+
+    assert problem(failed()).status == 422
+    with pytest.raises(KeyError):
+        del statuses["FAILED"]
 
 
 def test_the_statuses_of_guidance_are_not_changed():
@@ -554,6 +612,21 @@ def test_a_coroutine_has_to_be_awaited_first():
     with pytest.raises(TypeError, match="Await it first"):
         problem(coroutine)
     coroutine.close()
+
+
+@pytest.mark.parametrize(
+    "task", [Order, Order(name="Ada", seats=1)], ids=["class", "invocation"]
+)
+def test_a_task_has_to_be_run_first(task):
+    with pytest.raises(TypeError, match=r"Run it first: problem\(Order\.execute\("):
+        problem(task)
+
+
+def test_an_exception_without_a_result_is_refused():
+    with pytest.raises(
+        TypeError, match=r"got an object of type LookupError\. Use exec"
+    ):
+        problem(LookupError())
 
 
 @pytest.mark.parametrize("other", [None, {"name": "Ada"}, Order])

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator
 from decimal import Decimal
+from enum import Enum
 from pathlib import Path, PurePath, PurePosixPath
 from typing import Any
 
@@ -126,6 +128,108 @@ def test_the_chain_of_a_nested_result_is_the_result_itself():
     loaded = come_back(nested)
 
     assert (loaded.index, loaded.depth, list(loaded.chain)) == (0, 0, [loaded])
+
+
+class Ask(Task[None]):
+    """Raises the fault of another task."""
+
+    def work(self) -> None:
+        Refuse.execute_or_raise()
+
+
+class Pass(Task[None]):
+    """Passes on the failure of another task, which passes on that of a third."""
+
+    def work(self) -> None:
+        self.throw(Ask.execute(), code="passed")
+
+
+class Check(Workflow[None]):
+    steps = (Charge,)
+
+
+def test_the_failures_that_were_passed_on_come_back():
+    result = Pass.execute()
+    loaded = come_back(result)
+
+    assert (loaded.origin, loaded.caused_failure) == (
+        result.origin,
+        result.caused_failure,
+    )
+    for origin, stored in ((result, loaded), (result.origin, loaded.origin)):
+        assert stored.origin.task is origin.origin.task
+        assert stored.origin.halted_at == origin.origin.halted_at
+        assert stored.origin.reason == origin.origin.reason
+        assert stored.origin.cid == origin.origin.cid
+        assert list(stored.origin.chain) == [stored.origin]
+    assert loaded.caused_failure.metadata["code"] == "broke"
+
+
+def test_the_problems_of_a_step_come_back():
+    result = Check.execute(amount="x")
+
+    assert list(come_back(result).origin.errors) == list(result.origin.errors)
+
+
+def test_the_guidance_of_an_origin_comes_back():
+    class Forward(Task[None]):
+        def work(self) -> None:
+            self.throw(Guided.execute())
+
+    assert come_back(Forward.execute()).origin.guidance == Busy.guidance
+
+
+def test_a_long_row_of_failures_comes_back():
+    class Forward(Task[None]):
+        failure: Any
+
+        def work(self) -> None:
+            self.throw(self.failure)
+
+    failure = first = Guided.execute()
+    for _ in range(sys.getrecursionlimit() + 1):
+        failure = Forward.execute(failure=failure)
+    loaded = come_back(failure)
+
+    assert loaded.caused_failure == first
+    assert loaded.guidance == Busy.guidance
+
+
+def test_the_context_of_an_origin_is_not_stored():
+    assert come_back(Check.execute(amount="x")).origin.context.to_dict() == {}
+
+
+def test_a_fault_that_was_raised_on_is_a_fault_again():
+    loaded = come_back(Ask.execute())
+
+    assert isinstance(loaded.cause, Refuse.Fault)
+    assert loaded.cause.result == loaded.origin
+    with pytest.raises(Refuse.Fault, match="no money"):
+        loaded.or_raise()
+
+
+def test_a_failure_that_was_stored_without_its_origin_is_raised_as_its_own():
+    data = dump_result(Both.execute())
+    del data["origins"]
+
+    with pytest.raises(Both.Fault, match="no money"):
+        load_result(data).or_raise()
+
+
+def test_the_code_of_an_enum_is_stored_as_its_value():
+    class Code(Enum):
+        GONE = "gone"
+        LOCKED = 423
+        PAIR = (1, 2)
+
+    class Halt(Task[None]):
+        code: Any
+
+        def work(self) -> None:
+            self.fail(code=self.code)
+
+    codes = [come_back(Halt.execute(code=code)).metadata["code"] for code in Code]
+    assert codes == ["gone", 423, "PAIR"]
 
 
 def test_an_error_is_recorded():
@@ -570,6 +674,9 @@ def test_the_result_of_a_class_that_cannot_be_found_is_stored():
         {"retries": []},
         {"context": []},
         {"halted_at": "here"},
+        {"origins": {}},
+        {"origins": [{}]},
+        {"origins": [{"task": "shop:Pay"}]},
     ],
     ids=repr,
 )
@@ -583,6 +690,21 @@ def test_an_edited_result_is_refused(change):
 @pytest.mark.parametrize("data", [None, {}, [], "text"], ids=repr)
 def test_what_no_dump_looks_like_is_refused(data):
     with pytest.raises(WireError, match="this is not what dump_result returns"):
+        load_result(data)
+
+
+EVERY_RESULT_HAS = [
+    "task", "module", "type", "tid", "cid", "outcome", "context", "started_at",
+    "duration",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("key", EVERY_RESULT_HAS)
+def test_a_result_without_what_all_have_is_refused(key):
+    data = dump_result(Idle.execute())
+    del data[key]
+
+    with pytest.raises(WireError, match=f"{key} is required"):
         load_result(data)
 
 
