@@ -7,6 +7,7 @@ Middlewares for use with ``@middleware``.
 ``deadline``: ``Deadline``, a time limit for a whole run
 ``transaction``: ``Transaction``, a run in a transaction of a database
 ``connections``: transactions and savepoints of connections and sessions
+``managed``: transactions that a context manager ends by itself
 ``shared``: state that is shared by name
 
 Each works for synchronous and asynchronous runs.

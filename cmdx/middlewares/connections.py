@@ -36,14 +36,27 @@ if TYPE_CHECKING:
 
 SAVEPOINT = "cmdx_savepoint"
 """The name of all savepoints; databases take the innermost one of that name."""
+BEGINNING = "cmdx_transaction"
+"""The savepoint at the beginning of a transaction of SQLite, which ends with it."""
 CONNECTION = "the connection of its transaction"
 """What is async about a task whose transaction has to be awaited."""
-IN_ERROR = 3
-"""The status of a transaction that PostgreSQL can only roll back."""
+IN_TRANSACTION, IN_ERROR = 2, 3
+"""The status of a transaction of PostgreSQL; in error, it can only be rolled back."""
+
+
+RUN_INSIDE = (
+    "Let the error propagate, or run what may fail in a savepoint, such as a task of "
+    "its own with the same Transaction; to undo everything on purpose, use self.fail()."
+)
 
 
 class TransactionAborted(CmdxError):  # noqa: N818 -- it says what happened
-    """The database has aborted the transaction of a run that has succeeded."""
+    """Nothing can be committed, although the run has succeeded."""
+
+
+def aborted(cause: str, cure: str = RUN_INSIDE) -> TransactionAborted:
+    """Return the error of a transaction that cannot be committed any more."""
+    return TransactionAborted(f"nothing can be committed: {cause}. {cure}")
 
 
 async def manager_from(opened: Any, task: Task[Any]) -> Any:
@@ -92,6 +105,11 @@ def is_sqlalchemy(found: object) -> bool:
     return hasattr(found, "begin_nested")
 
 
+def is_sqlite(found: object) -> bool:
+    """Tell whether *found* is a connection of sqlite3, or one with its attributes."""
+    return hasattr(found, "in_transaction") and hasattr(found, "total_changes")
+
+
 def refuse_async_connection(connection: Any, task: Task[Any]) -> None:
     """Raise if the connection has to be awaited, and nothing in the run can do so."""
     if awaits(connection.commit) and not task._cmdx_.awaits:
@@ -105,6 +123,8 @@ async def transaction_of(connection: Any) -> AsyncIterator[None]:
     try:
         yield
         await refuse_aborted(connection)
+        if is_sqlite(connection):
+            await release(connection, BEGINNING)
         await end(connection, "commit")
     except BaseException:
         await roll_back(connection)
@@ -119,6 +139,8 @@ async def begin(connection: Any) -> None:
         await run_sql(connection, f"begin {connection.isolation_level or ''}")
     elif getattr(connection, "autocommit", None) is True:
         await run_sql(connection, "begin")
+    if is_sqlite(connection):
+        await run_sql(connection, f"savepoint {BEGINNING}")
 
 
 async def end(connection: Any, command: str) -> None:
@@ -138,19 +160,40 @@ async def roll_back(connection: Any) -> None:
 
 
 async def refuse_aborted(connection: Any) -> None:
-    """Raise if PostgreSQL would answer a commit by rolling back, without an error."""
+    """Raise if a commit would roll back, or would commit nothing, without an error."""
     if is_idle(connection):
         return
-    driver = await driver_connection(connection)
-    info = getattr(driver, "info", None)
-    if getattr(info, "transaction_status", None) != IN_ERROR:
-        return
-    message = (
-        "nothing can be committed: the database has aborted the transaction after an "
-        "error that work has caught. Let the error propagate, or run what may fail in "
-        "a savepoint, such as a task of its own with the same Transaction."
+    if getattr(connection, "is_active", True) is False:
+        raise aborted(
+            "SQLAlchemy has rolled back the session after an error that work has caught"
+        )
+    refuse_aborted_driver(await driver_connection(connection))
+
+
+def refuse_aborted_driver(driver: Any) -> None:
+    """Raise if PostgreSQL would answer a commit by rolling back."""
+    if transaction_status(driver) == IN_ERROR:
+        raise aborted(
+            "the database has aborted the transaction after an error that work has "
+            "caught"
+        )
+
+
+def refuse_ended(driver: Any) -> None:
+    """Raise if SQLite has no transaction where one was begun."""
+    if is_sqlite(driver) and not driver.in_transaction:
+        raise ended()
+
+
+def ended() -> TransactionAborted:
+    """Return the error of a transaction of SQLite that is over before its run is."""
+    return aborted(
+        "the transaction of SQLite has ended before the task, by an error that work "
+        "has caught, such as one of ON CONFLICT ROLLBACK, or by commit() or rollback() "
+        "or executescript() in work",
+        "Let the error propagate or use ON CONFLICT ABORT, and leave the end of the "
+        "transaction to the outcome of the task.",
     )
-    raise TransactionAborted(message)
 
 
 @asynccontextmanager
@@ -160,13 +203,26 @@ async def savepoint_of(connection: Any, task: Task[Any]) -> AsyncIterator[None]:
         await begin_sqlite(connection)
         async with enter(connection.begin_nested(), task):
             yield
+            await refuse_aborted(connection)
         return
+    refuse_ended(connection)
     await run_sql(connection, f"savepoint {SAVEPOINT}")
     try:
         yield
-        await run_sql(connection, f"release savepoint {SAVEPOINT}")
+        await refuse_aborted(connection)
+        await release(connection, SAVEPOINT)
     except BaseException:
         await return_to_savepoint(connection)
+        raise
+
+
+async def release(connection: Any, savepoint: str) -> None:
+    """Release a savepoint; raise if its transaction has ended since."""
+    try:
+        await run_sql(connection, f"release savepoint {savepoint}")
+    except Exception as error:
+        if is_sqlite(connection) and "no such savepoint" in str(error):
+            raise ended() from None
         raise
 
 
@@ -206,9 +262,25 @@ async def driver_connection(found: Any) -> Any:
 
 def is_idle(found: Any) -> bool:
     """Tell whether SQLAlchemy has not begun a transaction."""
-    if hasattr(found, "registry"):  # a scoped session
-        found = found.registry()
-    return is_sqlalchemy(found) and not found.in_transaction()
+    return is_sqlalchemy(found) and not session_of(found).in_transaction()
+
+
+def is_in_transaction(found: Any) -> bool:
+    """Tell whether a connection or session is in a transaction."""
+    if is_sqlalchemy(found):
+        return not is_idle(found)
+    return transaction_status(found) in {IN_TRANSACTION, IN_ERROR}
+
+
+def session_of(found: Any) -> Any:
+    """Return the session of this thread for a scoped one, else *found* itself."""
+    return found.registry() if hasattr(found, "registry") else found
+
+
+def transaction_status(driver: Any) -> Any:
+    """Return what psycopg knows about the transaction of a connection, or None."""
+    info = getattr(driver, "info", None)
+    return getattr(info, "transaction_status", None)
 
 
 async def run_sql(connection: Any, sql: str) -> None:

@@ -38,6 +38,12 @@ from cmdx.middlewares.connections import (
     savepoint_of,
     transaction_of,
 )
+from cmdx.middlewares.managed import (
+    blocks_since,
+    django_states,
+    is_unfinished,
+    refuse_to_leave,
+)
 from cmdx.outcome import Halt, Status
 from cmdx.run.lifecycle import drive
 
@@ -66,6 +72,13 @@ if TYPE_CHECKING:
 ASYNC_CALLBACK = (
     "a callback of on_commit is async, but the run is not. "
     "Give a plain function, or run the task with aexecute()."
+)
+
+
+NOT_COMMITTED = (
+    "callbacks of on_commit were not called: the transaction of %r was begun outside "
+    "of the task, and is not committed yet. Commit it before the task runs, or do "
+    "after your own commit what they would do."
 )
 
 
@@ -142,9 +155,11 @@ class Transaction(Generic[C]):
         """Open a transaction, or a savepoint in the one that this run is part of."""
         outer = self._outer_block()
         opening = self.begin(task) if outer is None else self.nest(task, outer)
+        states = django_states()
         has_ended = False
-        async with opening as connection:
-            block = Block(self, connection, is_async=task._cmdx_.awaits)
+        async with opening as found:
+            block = Block(self, found, is_async=task._cmdx_.awaits)
+            django = blocks_since(states)
             with block, attempt_in_savepoints(task, block):
                 yield
             has_ended = True
@@ -152,16 +167,19 @@ class Transaction(Generic[C]):
             return  # a context manager has swallowed the exception
         if outer is not None:
             outer.callbacks += block.callbacks
-        else:
-            await call_after_commit(block)
+        elif block.callbacks:
+            await call_when_committed(block, found, django)
 
     @asynccontextmanager
     async def begin(self, task: Task[Any]) -> AsyncIterator[Any]:
         """Begin a transaction that is ended by this run."""
         opened = self.factory(task) if self._takes_task else self.factory()
+        states = django_states()
         async with enter(await manager_from(opened, task), task) as found:
             if not is_connection(found):
-                yield found  # the context manager does all by itself
+                django = blocks_since(states)
+                yield found
+                await refuse_to_leave(found, django, states)
                 return
             refuse_async_connection(found, task)
             async with transaction_of(found):
@@ -362,6 +380,18 @@ async def savepoint_in(block: Block, task: Task[Any]) -> AsyncIterator[None]:
     except BaseException:
         del block.callbacks[count:]
         raise
+
+
+async def call_when_committed(block: Block, found: Any, django: list[Any]) -> None:
+    """Call the callbacks, or leave them to Django if it has not committed yet."""
+    for connection in django:
+        if connection.in_atomic_block:
+            connection.on_commit(lambda: drive(call_after_commit(block)))
+            return
+    if is_unfinished(found):
+        logging.getLogger("cmdx").error(NOT_COMMITTED, block.transaction)
+        return
+    await call_after_commit(block)
 
 
 async def call_after_commit(block: Block) -> None:
