@@ -23,11 +23,10 @@ from __future__ import annotations
 
 import logging
 from contextlib import asynccontextmanager
-from inspect import isawaitable, iscoroutine
+from inspect import isawaitable
 from typing import TYPE_CHECKING, Any
 
-from cmdx import AsyncTaskError, CmdxError
-from cmdx.declare.signatures import awaits
+from cmdx import CmdxError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -38,12 +37,8 @@ SAVEPOINT = "cmdx_savepoint"
 """The name of all savepoints; databases take the innermost one of that name."""
 BEGINNING = "cmdx_transaction"
 """The savepoint at the beginning of a transaction of SQLite, which ends with it."""
-CONNECTION = "the connection of its transaction"
-"""What is async about a task whose transaction has to be awaited."""
 IN_TRANSACTION, IN_ERROR = 2, 3
 """The status of a transaction of PostgreSQL; in error, it can only be rolled back."""
-
-
 RUN_INSIDE = (
     "Let the error propagate, or run what may fail in a savepoint, such as a task of "
     "its own with the same Transaction; to undo everything on purpose, use self.fail()."
@@ -57,30 +52,6 @@ class TransactionAborted(CmdxError):  # noqa: N818 -- it says what happened
 def aborted(cause: str, cure: str = RUN_INSIDE) -> TransactionAborted:
     """Return the error of a transaction that cannot be committed any more."""
     return TransactionAborted(f"nothing can be committed: {cause}. {cure}")
-
-
-async def manager_from(opened: Any, task: Task[Any]) -> Any:
-    """Return the context manager that a factory has returned; refuse anything else."""
-    if is_manager_for(opened, task):
-        return opened
-    if isawaitable(opened) and task._cmdx_.awaits:
-        return await manager_from(await opened, task)
-    if iscoroutine(opened):
-        opened.close()
-    if isawaitable(opened) or hasattr(opened, "__aenter__"):
-        raise AsyncTaskError(type(task), CONNECTION)
-    message = (
-        f"the factory of a Transaction returned {opened!r}, which is no context "
-        "manager. Return contextlib.closing(...) around what is to be closed after "
-        "the run, or contextlib.nullcontext(...) around what is not."
-    )
-    raise TypeError(message)
-
-
-def is_manager_for(opened: object, task: Task[Any]) -> bool:
-    """Tell whether *opened* is a context manager that this run can enter."""
-    is_async = task._cmdx_.awaits and hasattr(opened, "__aenter__")
-    return is_async or hasattr(opened, "__enter__")
 
 
 @asynccontextmanager
@@ -108,12 +79,6 @@ def is_sqlalchemy(found: object) -> bool:
 def is_sqlite(found: object) -> bool:
     """Tell whether *found* is a connection of sqlite3, or one with its attributes."""
     return hasattr(found, "in_transaction") and hasattr(found, "total_changes")
-
-
-def refuse_async_connection(connection: Any, task: Task[Any]) -> None:
-    """Raise if the connection has to be awaited, and nothing in the run can do so."""
-    if awaits(connection.commit) and not task._cmdx_.awaits:
-        raise AsyncTaskError(type(task), CONNECTION)
 
 
 @asynccontextmanager

@@ -28,15 +28,19 @@ from contextvars import ContextVar
 from inspect import iscoroutine
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from cmdx import DefinitionError
 from cmdx.declare.signatures import awaits, call_problem
 from cmdx.middlewares.connections import (
     enter,
     is_connection,
-    manager_from,
-    refuse_async_connection,
     savepoint_of,
     transaction_of,
+)
+from cmdx.middlewares.factories import (
+    claim,
+    manager_from,
+    refuse_async_connection,
+    refuse_unusable,
+    takes_task,
 )
 from cmdx.middlewares.managed import (
     blocks_since,
@@ -139,6 +143,7 @@ class Transaction(Generic[C]):
             callback: A callable without parameters; it may be async if the run is.
         """
         block = self._block()
+        refuse_callback(callback)
         if awaits(callback) and not block.is_async:
             raise TypeError(ASYNC_CALLBACK)
         block.callbacks.append(callback)
@@ -174,16 +179,20 @@ class Transaction(Generic[C]):
     async def begin(self, task: Task[Any]) -> AsyncIterator[Any]:
         """Begin a transaction that is ended by this run."""
         opened = self.factory(task) if self._takes_task else self.factory()
+        manager = await manager_from(opened, task)
         states = django_states()
-        async with enter(await manager_from(opened, task), task) as found:
-            if not is_connection(found):
-                django = blocks_since(states)
-                yield found
-                await refuse_to_leave(found, django, states)
-                return
-            refuse_async_connection(found, task)
-            async with transaction_of(found):
-                yield found
+        with claim(manager, task):
+            async with enter(manager, task) as found:
+                refuse_unusable(found)
+                if not is_connection(found):
+                    django = blocks_since(states)
+                    yield found
+                    await refuse_to_leave(found, django, states)
+                    return
+                refuse_async_connection(found, task)
+                with claim(found, task):
+                    async with transaction_of(found):
+                        yield found
 
     @asynccontextmanager
     async def nest(self, task: Task[Any], block: Block) -> AsyncIterator[Any]:
@@ -217,26 +226,6 @@ class Transaction(Generic[C]):
         """Show the factory."""
         name = getattr(self.factory, "__qualname__", repr(self.factory))
         return f"Transaction({name})"
-
-
-def takes_task(factory: Callable[..., Any]) -> bool:
-    """Tell whether *factory* requires the task; refuse one that cannot be called."""
-    if not callable(factory):
-        message = (
-            f"Transaction takes a callable that opens a connection, got {factory!r}. "
-            "Write `Transaction(lambda: ...)`."
-        )
-        raise DefinitionError(message)
-    if call_problem(factory, 0) is None:
-        return False
-    problem = call_problem(factory, 1)
-    if problem is None:
-        return True
-    message = (
-        f"Transaction calls {factory!r} without arguments, or with the task alone: "
-        f"{problem}. Write `Transaction(lambda: ...)`."
-    )
-    raise DefinitionError(message)
 
 
 # -- the run --------------------------------------------------------------------------
@@ -380,6 +369,24 @@ async def savepoint_in(block: Block, task: Task[Any]) -> AsyncIterator[None]:
     except BaseException:
         del block.callbacks[count:]
         raise
+
+
+def refuse_callback(callback: Any) -> None:
+    """Raise if *callback* cannot be called without arguments."""
+    if callable(callback):
+        problem = call_problem(callback, 0)
+        got = f"{callback!r}: {problem}"
+    else:
+        problem = got = repr(callback)
+    if problem is None:
+        return
+    if iscoroutine(callback):
+        callback.close()
+    message = (
+        "on_commit takes a function without parameters, which it calls after the "
+        f"commit, got {got}. Write `on_commit(lambda: ...)` around the call."
+    )
+    raise TypeError(message)
 
 
 async def call_when_committed(block: Block, found: Any, django: list[Any]) -> None:
