@@ -5,18 +5,17 @@
 2. a run inside such a run gets a savepoint instead           ``Transaction.nest``
 3. if the task retries, each attempt is a savepoint           ``attempt_in_savepoints``
 4. a success or a skip commits; anything else rolls back      ``Transaction.__call__``
-5. callbacks that wait for the commit are called              ``call_after_commit``
+5. callbacks that wait for the commit are called              ``call_when_committed``
 
 A failed task is a result and not an exception, so an exception is raised for the
 context managers that decide by one.
 
-It is written once, as coroutines, like the lifecycle. ``connections`` knows what can be
-done with a connection or session.
+It is written once, as coroutines, like the lifecycle. ``factories`` knows what can be
+opened, ``connections`` and ``managed`` what can be done with it.
 """
 
 from __future__ import annotations
 
-import logging
 from contextlib import (
     AbstractAsyncContextManager,
     AbstractContextManager,
@@ -28,7 +27,7 @@ from contextvars import ContextVar
 from inspect import iscoroutine
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from cmdx.declare.signatures import awaits, call_problem
+from cmdx.middlewares.callbacks import call_when_committed, refuse_callback
 from cmdx.middlewares.connections import (
     enter,
     is_connection,
@@ -45,7 +44,6 @@ from cmdx.middlewares.factories import (
 from cmdx.middlewares.managed import (
     blocks_since,
     django_states,
-    is_unfinished,
     refuse_to_leave,
 )
 from cmdx.outcome import Halt, Status
@@ -60,7 +58,7 @@ if TYPE_CHECKING:
         Generator,
         Iterator,
     )
-    from types import CoroutineType, TracebackType
+    from types import TracebackType
     from typing import TypeAlias
 
     from cmdx import Result, Task
@@ -71,19 +69,6 @@ if TYPE_CHECKING:
     Manager: TypeAlias = (
         AbstractContextManager[C, Any] | AbstractAsyncContextManager[C, Any]
     )
-
-
-ASYNC_CALLBACK = (
-    "a callback of on_commit is async, but the run is not. "
-    "Give a plain function, or run the task with aexecute()."
-)
-
-
-NOT_COMMITTED = (
-    "callbacks of on_commit were not called: the transaction of %r was begun outside "
-    "of the task, and is not committed yet. Commit it before the task runs, or do "
-    "after your own commit what they would do."
-)
 
 
 class RollBack(Exception):  # noqa: N818 -- it is a command, and never leaves this file
@@ -137,15 +122,14 @@ class Transaction(Generic[C]):
 
         It is not called if this run, or one around it in the same transaction, fails.
         What it raises is logged by ``logging.getLogger("cmdx")``, because the commit
-        cannot be taken back.
+        cannot be taken back. An interrupt propagates, and the callbacks after it are
+        not called.
 
         Args:
             callback: A callable without parameters; it may be async if the run is.
         """
         block = self._block()
-        refuse_callback(callback)
-        if awaits(callback) and not block.is_async:
-            raise TypeError(ASYNC_CALLBACK)
+        refuse_callback(callback, is_async=block.is_async)
         block.callbacks.append(callback)
 
     def __call__(
@@ -369,54 +353,3 @@ async def savepoint_in(block: Block, task: Task[Any]) -> AsyncIterator[None]:
     except BaseException:
         del block.callbacks[count:]
         raise
-
-
-def refuse_callback(callback: Any) -> None:
-    """Raise if *callback* cannot be called without arguments."""
-    if callable(callback):
-        problem = call_problem(callback, 0)
-        got = f"{callback!r}: {problem}"
-    else:
-        problem = got = repr(callback)
-    if problem is None:
-        return
-    if iscoroutine(callback):
-        callback.close()
-    message = (
-        "on_commit takes a function without parameters, which it calls after the "
-        f"commit, got {got}. Write `on_commit(lambda: ...)` around the call."
-    )
-    raise TypeError(message)
-
-
-async def call_when_committed(block: Block, found: Any, django: list[Any]) -> None:
-    """Call the callbacks, or leave them to Django if it has not committed yet."""
-    for connection in django:
-        if connection.in_atomic_block:
-            connection.on_commit(lambda: drive(call_after_commit(block)))
-            return
-    if is_unfinished(found):
-        logging.getLogger("cmdx").error(NOT_COMMITTED, block.transaction)
-        return
-    await call_after_commit(block)
-
-
-async def call_after_commit(block: Block) -> None:
-    """Call what was given to ``on_commit``, each whatever the others do."""
-    for callback in block.callbacks:
-        try:
-            answer = callback()
-            if iscoroutine(answer):
-                await coroutine_for(block, answer)
-        except (Exception, Halt):
-            logging.getLogger("cmdx").exception(
-                "%r raised an exception after the transaction was committed", callback
-            )
-
-
-def coroutine_for(block: Block, coroutine: CoroutineType[Any, Any, Any]) -> Any:
-    """Return *coroutine* to be awaited; refuse it in a synchronous run."""
-    if not block.is_async:
-        coroutine.close()
-        raise TypeError(ASYNC_CALLBACK)
-    return coroutine
