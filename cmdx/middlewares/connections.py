@@ -100,12 +100,12 @@ async def begin(connection: Any) -> None:
     """Begin a transaction where the driver would not, or would do so too late."""
     if is_sqlalchemy(connection):
         return
-    if getattr(connection, "in_transaction", None) is False:  # sqlite3
-        await run_sql(connection, f"begin {connection.isolation_level or ''}")
+    if is_sqlite(connection):
+        if not connection.in_transaction:
+            await run_sql(connection, f"begin {connection.isolation_level or ''}")
+        await run_sql(connection, f"savepoint {BEGINNING}")
     elif getattr(connection, "autocommit", None) is True:
         await run_sql(connection, "begin")
-    if is_sqlite(connection):
-        await run_sql(connection, f"savepoint {BEGINNING}")
 
 
 async def end(connection: Any, command: str) -> None:
@@ -119,7 +119,8 @@ async def end(connection: Any, command: str) -> None:
 async def roll_back(connection: Any) -> None:
     """Roll back; if this fails, the error that led to it stays the one to be raised."""
     try:
-        await end(connection, "rollback")
+        if not has_ended(connection):
+            await end(connection, "rollback")
     except Exception:  # of any driver, for example because the connection is lost
         logging.getLogger("cmdx").exception("%r could not be rolled back", connection)
 
@@ -146,8 +147,13 @@ def refuse_aborted_driver(driver: Any) -> None:
 
 def refuse_ended(driver: Any) -> None:
     """Raise if SQLite has no transaction where one was begun."""
-    if is_sqlite(driver) and not driver.in_transaction:
+    if has_ended(driver):
         raise ended()
+
+
+def has_ended(driver: Any) -> bool:
+    """Tell whether SQLite has no transaction."""
+    return is_sqlite(driver) and not driver.in_transaction
 
 
 def ended() -> TransactionAborted:

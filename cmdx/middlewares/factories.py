@@ -12,7 +12,13 @@ All of it is checked before ``work``, and each error says what to write instead.
 from __future__ import annotations
 
 from contextlib import contextmanager
-from inspect import isawaitable, iscoroutine
+from inspect import (
+    GEN_CREATED,
+    getgeneratorstate,
+    isawaitable,
+    iscoroutine,
+    isgenerator,
+)
 from typing import TYPE_CHECKING, Any
 
 from cmdx import AsyncTaskError, DefinitionError
@@ -119,11 +125,22 @@ def problem_of_other(found: Any) -> str | None:
     kind = type(found)
     if hasattr(kind, "fetchone") and hasattr(kind, "execute"):
         return "which is a cursor. Return the connection, and let work open cursors."
+    if is_used_up(found):
+        return (
+            "which was entered before. Make one for each run: call the function that "
+            "makes it inside of the factory."
+        )
     if hasattr(kind, "getconn"):
         return "which is a pool. Write `Transaction(pool.connection)`."
     if hasattr(kind, "connect") and hasattr(kind, "begin"):
         return "which is an engine. Write `Transaction(engine.connect)`."
     return None
+
+
+def is_used_up(manager: Any) -> bool:
+    """Tell whether a context manager of ``contextlib`` was entered before."""
+    generator = getattr(manager, "gen", None)
+    return isgenerator(generator) and getgeneratorstate(generator) != GEN_CREATED
 
 
 def is_closed(connection: Any) -> bool:

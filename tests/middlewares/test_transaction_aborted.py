@@ -17,6 +17,7 @@ from databases import (
     AsyncPsycopg,
     AutocommitSqlite,
     Django,
+    ExplicitSqlite,
     PostgresAlchemyConnection,
     PostgresAlchemySession,
     PostgresDjango,
@@ -24,6 +25,7 @@ from databases import (
     PsycopgTransaction,
     SharedSqlite,
     SqliteInAsyncRuns,
+    StandardSqlite,
     Way,
     opened,
 )
@@ -410,6 +412,8 @@ def test_an_error_that_sqlite_survives_is_not_taken_for_an_abort(way):
 # -- SQLite -------------------------------------------------------------------------
 
 SQLITE = [Way, SharedSqlite, SqliteInAsyncRuns, AutocommitSqlite]
+if sys.version_info >= (3, 12):
+    SQLITE += [ExplicitSqlite, StandardSqlite]
 
 
 def lose_transaction(way):
@@ -419,7 +423,9 @@ def lose_transaction(way):
 
 
 @ways(*SQLITE)
-def test_a_transaction_that_sqlite_has_rolled_back_is_not_taken_for_committed(way):
+def test_a_transaction_that_sqlite_has_rolled_back_is_not_taken_for_committed(
+    way, caplog
+):
     called = []
 
     async def body(_task):
@@ -429,6 +435,7 @@ def test_a_transaction_that_sqlite_has_rolled_back_is_not_taken_for_committed(wa
 
     assert_aborted(way.run(way.task(body)))
     assert called == []
+    assert caplog.records == []
     assert way.rows() == []
 
 

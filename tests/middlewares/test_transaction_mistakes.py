@@ -95,6 +95,19 @@ def test_a_factory_that_returns_nothing_is_told_to_return():
 # -- what the factory returns -------------------------------------------------------
 
 
+def test_a_context_manager_that_an_earlier_run_has_used_up_is_refused():
+    manager = block()
+
+    @middleware(Transaction(lambda: manager))
+    class Write(Task[None]):
+        def work(self): ...
+
+    assert Write.execute().success
+    result = Write.execute()
+    assert isinstance(result.cause, DefinitionError)
+    assert "Make one for each run" in result.reason
+
+
 @ways(Way, Psycopg)
 def test_a_cursor_is_refused(way):
     with way.other_connection() as connection:
