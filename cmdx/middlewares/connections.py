@@ -49,7 +49,7 @@ class TransactionAborted(CmdxError):  # noqa: N818 -- it says what happened
     """Nothing can be committed, although the run has succeeded."""
 
 
-def aborted(cause: str, cure: str = RUN_INSIDE) -> TransactionAborted:
+def abort_error(cause: str, cure: str = RUN_INSIDE) -> TransactionAborted:
     """Return the error of a transaction that cannot be committed any more."""
     return TransactionAborted(f"nothing can be committed: {cause}. {cure}")
 
@@ -130,7 +130,7 @@ async def refuse_aborted(connection: Any) -> None:
     if is_idle(connection):
         return
     if getattr(connection, "is_active", True) is False:
-        raise aborted(
+        raise abort_error(
             "SQLAlchemy has rolled back the session after an error that work has caught"
         )
     refuse_aborted_driver(await driver_connection(connection))
@@ -139,7 +139,7 @@ async def refuse_aborted(connection: Any) -> None:
 def refuse_aborted_driver(driver: Any) -> None:
     """Raise if PostgreSQL would answer a commit by rolling back."""
     if transaction_status(driver) == IN_ERROR:
-        raise aborted(
+        raise abort_error(
             "the database has aborted the transaction after an error that work has "
             "caught"
         )
@@ -148,7 +148,7 @@ def refuse_aborted_driver(driver: Any) -> None:
 def refuse_ended(driver: Any) -> None:
     """Raise if SQLite has no transaction where one was begun."""
     if has_ended(driver):
-        raise ended()
+        raise early_end_error()
 
 
 def has_ended(driver: Any) -> bool:
@@ -156,9 +156,9 @@ def has_ended(driver: Any) -> bool:
     return is_sqlite(driver) and not driver.in_transaction
 
 
-def ended() -> TransactionAborted:
+def early_end_error() -> TransactionAborted:
     """Return the error of a transaction of SQLite that is over before its run is."""
-    return aborted(
+    return abort_error(
         "the transaction of SQLite has ended before the task, by an error that work "
         "has caught, such as one of ON CONFLICT ROLLBACK, or by commit() or rollback() "
         "or executescript() in work",
@@ -193,7 +193,7 @@ async def release(connection: Any, savepoint: str) -> None:
         await run_sql(connection, f"release savepoint {savepoint}")
     except Exception as error:
         if is_sqlite(connection) and "no such savepoint" in str(error):
-            raise ended() from None
+            raise early_end_error() from None
         raise
 
 

@@ -187,14 +187,14 @@ def claim(found: Any, task: Task[Any]) -> Iterator[None]:
     try:
         owner = claims.setdefault(key, task)
         if owner is not task:
-            raise in_use(connection, owner)
+            raise in_use_error(connection, owner)
         yield
     finally:
         if claims.get(key) is task:
             del claims[key]
 
 
-def in_use(connection: Any, owner: Task[Any]) -> DefinitionError:
+def in_use_error(connection: Any, owner: Task[Any]) -> DefinitionError:
     """Return the error of a connection that another run has."""
     return DefinitionError(
         f"{connection!r} is in the transaction of another run, of "

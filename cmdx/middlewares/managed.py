@@ -19,7 +19,7 @@ import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cmdx.middlewares.connections import (
-    aborted,
+    abort_error,
     is_connection,
     is_in_transaction,
     refuse_aborted,
@@ -75,7 +75,7 @@ async def refuse_to_leave(
     """Raise if a context manager would roll back although nothing is raised in it."""
     if getattr(found, "force_rollback", False):
         cause = "the transaction of psycopg is to be rolled back in any case"
-        raise aborted(cause, "Open it without force_rollback.")
+        raise abort_error(cause, "Open it without force_rollback.")
     held = connection_of(found)
     if held is not None:
         await refuse_aborted(held)
@@ -87,7 +87,7 @@ def refuse_marked(connection: Any, earlier_error: BaseException | None) -> None:
     """Raise if a block of Django can only be rolled back."""
     if connection.needs_rollback:
         error = getattr(connection, "rollback_exc", None)
-        raise aborted(
+        raise abort_error(
             "atomic() of Django is marked for rollback, by an error that work has "
             "caught or by set_rollback(True)"
         ) from (error if error is not earlier_error else None)
