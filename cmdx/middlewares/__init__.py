@@ -6,7 +6,10 @@ Middlewares for use with ``@middleware``.
 ``rate_limit``: ``RateLimit``, a limit on the number of runs in a time span
 ``deadline``: ``Deadline``, a time limit for a whole run
 ``transaction``: ``Transaction``, a run in a transaction of a database
+``callbacks``: callbacks that wait for the commit
+``factories``: what the factory of a ``Transaction`` is, and what it may return
 ``connections``: transactions and savepoints of connections and sessions
+``managed``: transactions that a context manager ends by itself
 ``shared``: state that is shared by name
 
 Each works for synchronous and asynchronous runs.

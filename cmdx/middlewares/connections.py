@@ -23,11 +23,10 @@ from __future__ import annotations
 
 import logging
 from contextlib import asynccontextmanager
-from inspect import isawaitable, iscoroutine
+from inspect import isawaitable
 from typing import TYPE_CHECKING, Any
 
-from cmdx import AsyncTaskError, CmdxError
-from cmdx.declare.signatures import awaits
+from cmdx import CmdxError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -36,38 +35,23 @@ if TYPE_CHECKING:
 
 SAVEPOINT = "cmdx_savepoint"
 """The name of all savepoints; databases take the innermost one of that name."""
-CONNECTION = "the connection of its transaction"
-"""What is async about a task whose transaction has to be awaited."""
-IN_ERROR = 3
-"""The status of a transaction that PostgreSQL can only roll back."""
+BEGINNING = "cmdx_transaction"
+"""The savepoint at the beginning of a transaction of SQLite, which ends with it."""
+IN_TRANSACTION, IN_ERROR = 2, 3
+"""The status of a transaction of PostgreSQL; in error, it can only be rolled back."""
+RUN_INSIDE = (
+    "Let the error propagate, or run what may fail in a savepoint, such as a task of "
+    "its own with the same Transaction; to undo everything on purpose, use self.fail()."
+)
 
 
 class TransactionAborted(CmdxError):  # noqa: N818 -- it says what happened
-    """The database has aborted the transaction of a run that has succeeded."""
+    """Nothing can be committed, although the run has succeeded."""
 
 
-async def manager_from(opened: Any, task: Task[Any]) -> Any:
-    """Return the context manager that a factory has returned; refuse anything else."""
-    if is_manager_for(opened, task):
-        return opened
-    if isawaitable(opened) and task._cmdx_.awaits:
-        return await manager_from(await opened, task)
-    if iscoroutine(opened):
-        opened.close()
-    if isawaitable(opened) or hasattr(opened, "__aenter__"):
-        raise AsyncTaskError(type(task), CONNECTION)
-    message = (
-        f"the factory of a Transaction returned {opened!r}, which is no context "
-        "manager. Return contextlib.closing(...) around what is to be closed after "
-        "the run, or contextlib.nullcontext(...) around what is not."
-    )
-    raise TypeError(message)
-
-
-def is_manager_for(opened: object, task: Task[Any]) -> bool:
-    """Tell whether *opened* is a context manager that this run can enter."""
-    is_async = task._cmdx_.awaits and hasattr(opened, "__aenter__")
-    return is_async or hasattr(opened, "__enter__")
+def abort_error(cause: str, cure: str = RUN_INSIDE) -> TransactionAborted:
+    """Return the error of a transaction that cannot be committed any more."""
+    return TransactionAborted(f"nothing can be committed: {cause}. {cure}")
 
 
 @asynccontextmanager
@@ -92,10 +76,9 @@ def is_sqlalchemy(found: object) -> bool:
     return hasattr(found, "begin_nested")
 
 
-def refuse_async_connection(connection: Any, task: Task[Any]) -> None:
-    """Raise if the connection has to be awaited, and nothing in the run can do so."""
-    if awaits(connection.commit) and not task._cmdx_.awaits:
-        raise AsyncTaskError(type(task), CONNECTION)
+def is_sqlite(found: object) -> bool:
+    """Tell whether *found* is a connection of sqlite3, or one with its attributes."""
+    return hasattr(found, "in_transaction") and hasattr(found, "total_changes")
 
 
 @asynccontextmanager
@@ -105,6 +88,8 @@ async def transaction_of(connection: Any) -> AsyncIterator[None]:
     try:
         yield
         await refuse_aborted(connection)
+        if is_sqlite(connection):
+            await release(connection, BEGINNING)
         await end(connection, "commit")
     except BaseException:
         await roll_back(connection)
@@ -115,8 +100,10 @@ async def begin(connection: Any) -> None:
     """Begin a transaction where the driver would not, or would do so too late."""
     if is_sqlalchemy(connection):
         return
-    if getattr(connection, "in_transaction", None) is False:  # sqlite3
-        await run_sql(connection, f"begin {connection.isolation_level or ''}")
+    if is_sqlite(connection):
+        if not connection.in_transaction:
+            await run_sql(connection, f"begin {connection.isolation_level or ''}")
+        await run_sql(connection, f"savepoint {BEGINNING}")
     elif getattr(connection, "autocommit", None) is True:
         await run_sql(connection, "begin")
 
@@ -132,25 +119,52 @@ async def end(connection: Any, command: str) -> None:
 async def roll_back(connection: Any) -> None:
     """Roll back; if this fails, the error that led to it stays the one to be raised."""
     try:
-        await end(connection, "rollback")
+        if not has_ended(connection):
+            await end(connection, "rollback")
     except Exception:  # of any driver, for example because the connection is lost
         logging.getLogger("cmdx").exception("%r could not be rolled back", connection)
 
 
 async def refuse_aborted(connection: Any) -> None:
-    """Raise if PostgreSQL would answer a commit by rolling back, without an error."""
+    """Raise if a commit would roll back, or would commit nothing, without an error."""
     if is_idle(connection):
         return
-    driver = await driver_connection(connection)
-    info = getattr(driver, "info", None)
-    if getattr(info, "transaction_status", None) != IN_ERROR:
-        return
-    message = (
-        "nothing can be committed: the database has aborted the transaction after an "
-        "error that work has caught. Let the error propagate, or run what may fail in "
-        "a savepoint, such as a task of its own with the same Transaction."
+    if getattr(connection, "is_active", True) is False:
+        raise abort_error(
+            "SQLAlchemy has rolled back the session after an error that work has caught"
+        )
+    refuse_aborted_driver(await driver_connection(connection))
+
+
+def refuse_aborted_driver(driver: Any) -> None:
+    """Raise if PostgreSQL would answer a commit by rolling back."""
+    if transaction_status(driver) == IN_ERROR:
+        raise abort_error(
+            "the database has aborted the transaction after an error that work has "
+            "caught"
+        )
+
+
+def refuse_ended(driver: Any) -> None:
+    """Raise if SQLite has no transaction where one was begun."""
+    if has_ended(driver):
+        raise early_end_error()
+
+
+def has_ended(driver: Any) -> bool:
+    """Tell whether SQLite has no transaction."""
+    return is_sqlite(driver) and not driver.in_transaction
+
+
+def early_end_error() -> TransactionAborted:
+    """Return the error of a transaction of SQLite that is over before its run is."""
+    return abort_error(
+        "the transaction of SQLite has ended before the task, by an error that work "
+        "has caught, such as one of ON CONFLICT ROLLBACK, or by commit() or rollback() "
+        "or executescript() in work",
+        "Let the error propagate or use ON CONFLICT ABORT, and leave the end of the "
+        "transaction to the outcome of the task.",
     )
-    raise TransactionAborted(message)
 
 
 @asynccontextmanager
@@ -160,13 +174,26 @@ async def savepoint_of(connection: Any, task: Task[Any]) -> AsyncIterator[None]:
         await begin_sqlite(connection)
         async with enter(connection.begin_nested(), task):
             yield
+            await refuse_aborted(connection)
         return
+    refuse_ended(connection)
     await run_sql(connection, f"savepoint {SAVEPOINT}")
     try:
         yield
-        await run_sql(connection, f"release savepoint {SAVEPOINT}")
+        await refuse_aborted(connection)
+        await release(connection, SAVEPOINT)
     except BaseException:
         await return_to_savepoint(connection)
+        raise
+
+
+async def release(connection: Any, savepoint: str) -> None:
+    """Release a savepoint; raise if its transaction has ended since."""
+    try:
+        await run_sql(connection, f"release savepoint {savepoint}")
+    except Exception as error:
+        if is_sqlite(connection) and "no such savepoint" in str(error):
+            raise early_end_error() from None
         raise
 
 
@@ -206,9 +233,25 @@ async def driver_connection(found: Any) -> Any:
 
 def is_idle(found: Any) -> bool:
     """Tell whether SQLAlchemy has not begun a transaction."""
-    if hasattr(found, "registry"):  # a scoped session
-        found = found.registry()
-    return is_sqlalchemy(found) and not found.in_transaction()
+    return is_sqlalchemy(found) and not session_of(found).in_transaction()
+
+
+def is_in_transaction(found: Any) -> bool:
+    """Tell whether a connection or session is in a transaction."""
+    if is_sqlalchemy(found):
+        return not is_idle(found)
+    return transaction_status(found) in {IN_TRANSACTION, IN_ERROR}
+
+
+def session_of(found: Any) -> Any:
+    """Return the session of this thread for a scoped one, else *found* itself."""
+    return found.registry() if hasattr(found, "registry") else found
+
+
+def transaction_status(driver: Any) -> Any:
+    """Return what psycopg knows about the transaction of a connection, or None."""
+    info = getattr(driver, "info", None)
+    return getattr(info, "transaction_status", None)
 
 
 async def run_sql(connection: Any, sql: str) -> None:

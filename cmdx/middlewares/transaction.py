@@ -5,18 +5,17 @@
 2. a run inside such a run gets a savepoint instead           ``Transaction.nest``
 3. if the task retries, each attempt is a savepoint           ``attempt_in_savepoints``
 4. a success or a skip commits; anything else rolls back      ``Transaction.__call__``
-5. callbacks that wait for the commit are called              ``call_after_commit``
+5. callbacks that wait for the commit are called              ``call_when_committed``
 
 A failed task is a result and not an exception, so an exception is raised for the
 context managers that decide by one.
 
-It is written once, as coroutines, like the lifecycle. ``connections`` knows what can be
-done with a connection or session.
+It is written once, as coroutines, like the lifecycle. ``factories`` knows what can be
+opened, ``connections`` and ``managed`` what can be done with it.
 """
 
 from __future__ import annotations
 
-import logging
 from contextlib import (
     AbstractAsyncContextManager,
     AbstractContextManager,
@@ -28,15 +27,24 @@ from contextvars import ContextVar
 from inspect import iscoroutine
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from cmdx import DefinitionError
-from cmdx.declare.signatures import awaits, call_problem
+from cmdx.middlewares.callbacks import call_when_committed, refuse_callback
 from cmdx.middlewares.connections import (
     enter,
     is_connection,
-    manager_from,
-    refuse_async_connection,
     savepoint_of,
     transaction_of,
+)
+from cmdx.middlewares.factories import (
+    claim,
+    manager_from,
+    refuse_async_connection,
+    refuse_unusable,
+    takes_task,
+)
+from cmdx.middlewares.managed import (
+    blocks_since,
+    django_states,
+    refuse_to_leave,
 )
 from cmdx.outcome import Halt, Status
 from cmdx.run.lifecycle import drive
@@ -50,7 +58,7 @@ if TYPE_CHECKING:
         Generator,
         Iterator,
     )
-    from types import CoroutineType, TracebackType
+    from types import TracebackType
     from typing import TypeAlias
 
     from cmdx import Result, Task
@@ -61,12 +69,6 @@ if TYPE_CHECKING:
     Manager: TypeAlias = (
         AbstractContextManager[C, Any] | AbstractAsyncContextManager[C, Any]
     )
-
-
-ASYNC_CALLBACK = (
-    "a callback of on_commit is async, but the run is not. "
-    "Give a plain function, or run the task with aexecute()."
-)
 
 
 class RollBack(Exception):  # noqa: N818 -- it is a command, and never leaves this file
@@ -120,14 +122,14 @@ class Transaction(Generic[C]):
 
         It is not called if this run, or one around it in the same transaction, fails.
         What it raises is logged by ``logging.getLogger("cmdx")``, because the commit
-        cannot be taken back.
+        cannot be taken back. An interrupt propagates, and the callbacks after it are
+        not called.
 
         Args:
             callback: A callable without parameters; it may be async if the run is.
         """
         block = self._block()
-        if awaits(callback) and not block.is_async:
-            raise TypeError(ASYNC_CALLBACK)
+        refuse_callback(callback, is_async=block.is_async)
         block.callbacks.append(callback)
 
     def __call__(
@@ -142,9 +144,11 @@ class Transaction(Generic[C]):
         """Open a transaction, or a savepoint in the one that this run is part of."""
         outer = self._outer_block()
         opening = self.begin(task) if outer is None else self.nest(task, outer)
+        states = django_states()
         has_ended = False
-        async with opening as connection:
-            block = Block(self, connection, is_async=task._cmdx_.awaits)
+        async with opening as found:
+            block = Block(self, found, is_async=task._cmdx_.awaits)
+            django = blocks_since(states)
             with block, attempt_in_savepoints(task, block):
                 yield
             has_ended = True
@@ -152,20 +156,27 @@ class Transaction(Generic[C]):
             return  # a context manager has swallowed the exception
         if outer is not None:
             outer.callbacks += block.callbacks
-        else:
-            await call_after_commit(block)
+        elif block.callbacks:
+            await call_when_committed(block, found, django)
 
     @asynccontextmanager
     async def begin(self, task: Task[Any]) -> AsyncIterator[Any]:
         """Begin a transaction that is ended by this run."""
         opened = self.factory(task) if self._takes_task else self.factory()
-        async with enter(await manager_from(opened, task), task) as found:
-            if not is_connection(found):
-                yield found  # the context manager does all by itself
-                return
-            refuse_async_connection(found, task)
-            async with transaction_of(found):
-                yield found
+        manager = await manager_from(opened, task)
+        states = django_states()
+        with claim(manager, task):
+            async with enter(manager, task) as found:
+                refuse_unusable(found)
+                if not is_connection(found):
+                    django = blocks_since(states)
+                    yield found
+                    await refuse_to_leave(found, django, states)
+                    return
+                refuse_async_connection(found, task)
+                with claim(found, task):
+                    async with transaction_of(found):
+                        yield found
 
     @asynccontextmanager
     async def nest(self, task: Task[Any], block: Block) -> AsyncIterator[Any]:
@@ -199,26 +210,6 @@ class Transaction(Generic[C]):
         """Show the factory."""
         name = getattr(self.factory, "__qualname__", repr(self.factory))
         return f"Transaction({name})"
-
-
-def takes_task(factory: Callable[..., Any]) -> bool:
-    """Tell whether *factory* requires the task; refuse one that cannot be called."""
-    if not callable(factory):
-        message = (
-            f"Transaction takes a callable that opens a connection, got {factory!r}. "
-            "Write `Transaction(lambda: ...)`."
-        )
-        raise DefinitionError(message)
-    if call_problem(factory, 0) is None:
-        return False
-    problem = call_problem(factory, 1)
-    if problem is None:
-        return True
-    message = (
-        f"Transaction calls {factory!r} without arguments, or with the task alone: "
-        f"{problem}. Write `Transaction(lambda: ...)`."
-    )
-    raise DefinitionError(message)
 
 
 # -- the run --------------------------------------------------------------------------
@@ -362,24 +353,3 @@ async def savepoint_in(block: Block, task: Task[Any]) -> AsyncIterator[None]:
     except BaseException:
         del block.callbacks[count:]
         raise
-
-
-async def call_after_commit(block: Block) -> None:
-    """Call what was given to ``on_commit``, each whatever the others do."""
-    for callback in block.callbacks:
-        try:
-            answer = callback()
-            if iscoroutine(answer):
-                await coroutine_for(block, answer)
-        except (Exception, Halt):
-            logging.getLogger("cmdx").exception(
-                "%r raised an exception after the transaction was committed", callback
-            )
-
-
-def coroutine_for(block: Block, coroutine: CoroutineType[Any, Any, Any]) -> Any:
-    """Return *coroutine* to be awaited; refuse it in a synchronous run."""
-    if not block.is_async:
-        coroutine.close()
-        raise TypeError(ASYNC_CALLBACK)
-    return coroutine

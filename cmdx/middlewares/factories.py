@@ -1,0 +1,205 @@
+"""
+What the factory of a ``Transaction`` is, and what it may return.
+
+1. the factory itself is checked when it is declared           ``takes_task``
+2. what it returns must be a context manager                   ``manager_from``
+3. what has no transaction, or cannot roll back, is refused    ``refuse_unusable``
+4. a connection is in the transaction of one run at a time     ``claim``
+
+All of it is checked before ``work``, and each error says what to write instead.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from inspect import (
+    GEN_CREATED,
+    getgeneratorstate,
+    isawaitable,
+    iscoroutine,
+    isgenerator,
+)
+from typing import TYPE_CHECKING, Any
+
+from cmdx import AsyncTaskError, DefinitionError
+from cmdx.declare.signatures import awaits, call_problem
+from cmdx.middlewares.connections import is_connection, is_sqlalchemy, session_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from cmdx import Task
+
+CONNECTION = "the connection of its transaction"
+"""What is async about a task whose transaction has to be awaited."""
+
+
+def takes_task(factory: Callable[..., Any]) -> bool:
+    """Tell whether *factory* requires the task; refuse what is not a factory."""
+    if is_context_manager(type(factory)) or not callable(factory):
+        message = (
+            "Transaction takes a callable that opens a connection for each run, got "
+            f"{factory!r}. Write `Transaction(lambda: ...)`, or give the function "
+            "without calling it, as in `Transaction(transaction.atomic)`."
+        )
+        raise DefinitionError(message)
+    if call_problem(factory, 0) is None:
+        return False
+    problem = call_problem(factory, 1)
+    if problem is None:
+        return True
+    message = (
+        f"Transaction calls {factory!r} without arguments, or with the task alone: "
+        f"{problem}. Write `Transaction(lambda: ...)`."
+    )
+    raise DefinitionError(message)
+
+
+def is_context_manager(found: object) -> bool:
+    """Tell whether *found* can be entered by ``with`` or ``async with``."""
+    return hasattr(found, "__enter__") or hasattr(found, "__aenter__")
+
+
+async def manager_from(opened: Any, task: Task[Any]) -> Any:
+    """Return the context manager that a factory has returned; refuse anything else."""
+    if not isawaitable(opened):  # else it is no connection yet
+        refuse_unusable(opened)
+    if is_manager_for(opened, task):
+        return opened
+    if isawaitable(opened) and task._cmdx_.awaits:
+        return await manager_from(await opened, task)
+    if iscoroutine(opened):
+        opened.close()
+    if isawaitable(opened) or hasattr(opened, "__aenter__"):
+        raise AsyncTaskError(type(task), CONNECTION)
+    message = (
+        f"the factory of a Transaction returned {opened!r}, which is no context "
+        "manager. Return contextlib.closing(...) around what is to be closed after "
+        "the run, or contextlib.nullcontext(...) around what is not."
+    )
+    raise TypeError(message)
+
+
+def is_manager_for(opened: object, task: Task[Any]) -> bool:
+    """Tell whether *opened* is a context manager that this run can enter."""
+    is_async = task._cmdx_.awaits and hasattr(opened, "__aenter__")
+    return is_async or hasattr(opened, "__enter__")
+
+
+def refuse_async_connection(connection: Any, task: Task[Any]) -> None:
+    """Raise if the connection has to be awaited, and nothing in the run can do so."""
+    if awaits(connection.commit) and not task._cmdx_.awaits:
+        raise AsyncTaskError(type(task), CONNECTION)
+
+
+def refuse_unusable(found: Any) -> None:
+    """Raise if a transaction of *found* could not be ended by the outcome of a run."""
+    problem = problem_of_connection if is_connection(found) else problem_of_other
+    sentence = problem(found)
+    if sentence is not None:
+        message = f"the factory of a Transaction returned {found!r}, {sentence}"
+        raise DefinitionError(message)
+
+
+def problem_of_connection(found: Any) -> str | None:
+    """Say what is wrong with a connection or session, and what to do."""
+    if isinstance(getattr(found, "in_atomic_block", None), bool):
+        return (
+            "which is a connection of Django. Write `Transaction(transaction.atomic)`."
+        )
+    if is_closed(found):
+        return (
+            "which is closed. Open a connection for each run, or return "
+            "contextlib.nullcontext(connection) if `with` is not to close it."
+        )
+    if is_sqlalchemy(found) and commits_each_statement(found):
+        return (
+            "which commits each statement, so that nothing could be rolled back. "
+            "Use an engine without AUTOCOMMIT."
+        )
+    return None
+
+
+def problem_of_other(found: Any) -> str | None:
+    """Say why *found* has no transaction although it looks like it, and what to do."""
+    kind = type(found)
+    if hasattr(kind, "fetchone") and hasattr(kind, "execute"):
+        return "which is a cursor. Return the connection, and let work open cursors."
+    if is_used_up(found):
+        return (
+            "which was entered before. Make one for each run: call the function that "
+            "makes it inside of the factory."
+        )
+    if hasattr(kind, "getconn"):
+        return "which is a pool. Write `Transaction(pool.connection)`."
+    if hasattr(kind, "connect") and hasattr(kind, "begin"):
+        return "which is an engine. Write `Transaction(engine.connect)`."
+    return None
+
+
+def is_used_up(manager: Any) -> bool:
+    """Tell whether a context manager of ``contextlib`` was entered before."""
+    generator = getattr(manager, "gen", None)
+    return isgenerator(generator) and getgeneratorstate(generator) != GEN_CREATED
+
+
+def is_closed(connection: Any) -> bool:
+    """Tell whether a connection was closed."""
+    try:
+        closed = getattr(connection, "closed", False)
+        getattr(connection, "in_transaction", None)
+    except Exception:  # sqlite3 refuses to read it
+        return True
+    return isinstance(closed, int) and bool(closed)  # psycopg2 has a number
+
+
+def commits_each_statement(found: Any) -> bool:
+    """Tell whether SQLAlchemy was told to begin no transactions."""
+    try:
+        bind = found.get_bind() if hasattr(found, "get_bind") else found
+    except Exception:  # it has several databases
+        return False
+    bind = getattr(bind, "sync_connection", bind)  # of an asynchronous one
+    chosen = bind.get_execution_options().get("isolation_level")
+    default = getattr(bind.dialect, "_on_connect_isolation_level", None)
+    return (chosen or default) == "AUTOCOMMIT"
+
+
+claims: dict[int, Task[Any]] = {}
+"""The runs that are in a transaction, by the id of their connection or session."""
+
+
+@contextmanager
+def claim(found: Any, task: Task[Any]) -> Iterator[None]:
+    """
+    Keep other runs off a connection; refuse one that another run has.
+
+    To wait for the other run is no choice: it may be the one that waits for this one.
+    """
+    if not is_connection(found):
+        yield
+        return
+    connection = session_of(found)
+    key = id(connection)
+    if claims.get(key) is task:  # what ``with`` binds is the context manager itself
+        yield
+        return
+    try:
+        owner = claims.setdefault(key, task)
+        if owner is not task:
+            raise in_use_error(connection, owner)
+        yield
+    finally:
+        if claims.get(key) is task:
+            del claims[key]
+
+
+def in_use_error(connection: Any, owner: Task[Any]) -> DefinitionError:
+    """Return the error of a connection that another run has."""
+    return DefinitionError(
+        f"{connection!r} is in the transaction of another run, of "
+        f"{type(owner).__qualname__}, and they would commit each other's work. Have "
+        "the factory open a connection for each run, or take it from a pool. A task "
+        "that is to be part of the transaction needs the same Transaction object, and "
+        "runs in the same thread or coroutine, not as a parallel step."
+    )
