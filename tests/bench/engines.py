@@ -70,7 +70,7 @@ class CeleryBench:
             counter.add_one()
 
         self.bare = bare
-        self.engine.register(Count)
+        self.engine.register(Count, ignore_result=True)
 
     def send_bare(self, number):
         self.bare.delay(number=number)
