@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import opentelemetry.propagate  # noqa: F401 -- ``cmdx.wire.sending`` looks for it
+import opentelemetry.propagate  # noqa: F401 -- ``cmdx.wire.traces`` looks for it
 from opentelemetry import context, trace
 from opentelemetry.trace import Link, SpanKind, Status, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator

@@ -14,6 +14,7 @@ The story is in ``invocations``. It rests on these, which are read from top to b
 5. ``invocations``              a task with its inputs
 6. ``values``, ``results``      what a task returned, and everything about its run
 7. ``sending``                  what queues and engines check before they send one
+8. ``traces``                   the trace that an invocation takes along
 """
 
 from cmdx.wire.encoding import encodings

@@ -79,10 +79,11 @@ class Traces:
         names = {
             span.context.span_id: last_part(span.name) for span in self.spans()
         } | {None: None}
-        return sorted(
+        pairs = [
             (last_part(span.name), names[span.parent and span.parent.span_id])
             for span in self.spans()
-        )
+        ]
+        return sorted(pairs, key=lambda pair: (pair[0], pair[1] or ""))
 
     def points(self, name):
         """The values of a metric: attributes, and the point."""
