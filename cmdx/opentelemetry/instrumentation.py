@@ -4,7 +4,8 @@
 1. ``Task`` gets a middleware, the outermost one of all tasks    ``instrument``
 2. a run begins: its span starts, and becomes the current one    ``trace``
 3. a retry is an event of the span, and is counted               ``note_retry``
-4. the run ends, and so does its span; it is counted             ``Scope.close``
+4. a rollback is an event, also that of a step that has ended    ``note_rollback``
+5. the run ends, and so does its span; it is counted             ``Scope.close``
 
 A middleware, because a span is current inside of a block: what opens it has to close
 it too, outside of all that tasks open themselves. Signals are sent further in.
@@ -29,13 +30,15 @@ except ImportError:
     )
     raise ImportError(cure) from None
 
-from cmdx import CmdxError, Task, __version__, task_retried
+from cmdx import CmdxError, Task, __version__, task_retried, task_rolled_back
+from cmdx.chain import chain_of
 from cmdx.declare.decorators import declare, withdraw
 from cmdx.declare.middleware import MiddlewareDeclaration
 from cmdx.opentelemetry.metrics import Metrics
 from cmdx.opentelemetry.spans import (
     Ending,
     add_retry,
+    add_rollback,
     describe_end,
     ending_of,
     start_span,
@@ -107,11 +110,13 @@ class Instrumentation:
         """Wrap all runs that begin from now on."""
         declare(Task, self.declaration, by="instrument")
         task_retried.connect(self.note_retry)
+        task_rolled_back.connect(self.note_rollback)
 
     def remove(self) -> None:
         """Wrap no more runs."""
         withdraw(Task, self.declaration)
         task_retried.disconnect(self.note_retry)
+        task_rolled_back.disconnect(self.note_rollback)
 
     def trace(self, task: Task[Any]) -> Generator[None, Result[Any], None]:
         """Run *task* inside of a span; a middleware."""
@@ -136,6 +141,18 @@ class Instrumentation:
         if isinstance(span, Span):
             add_retry(span, **facts)
 
+    def note_rollback(
+        self,
+        _sender: type[Task[Any]],
+        *,
+        task: Task[Any],
+        error: BaseException | None,
+    ) -> None:
+        """Add a rollback to the span of the run that does it; a receiver."""
+        span = context.get_value(SPAN)
+        if isinstance(span, Span):
+            add_rollback(span, task._cmdx_, error)
+
 
 class Scope:
     """The block in which the span of a run is the current one."""
@@ -145,6 +162,7 @@ class Scope:
         self.run: Run = task._cmdx_
         self.span: Span = trace.INVALID_SPAN
         self.token: Token[Context] | None = None
+        self.results_before = len(chain_of(self.run))
 
     def open(self, span: Span) -> None:
         """Make *span* the current one."""
@@ -157,7 +175,7 @@ class Scope:
             metrics.count_run(self.run, ending)  # inside, so that it has an exemplar
         self.leave()
         with errors_logged(self.task):
-            describe_end(self.span, self.run, ending)
+            describe_end(self.span, self.run, ending, self.results_before)
         self.end_span()
 
     def close_leg(self) -> None:

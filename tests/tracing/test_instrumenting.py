@@ -19,6 +19,7 @@ from cmdx import (
     Workflow,
     retry_on,
     task_retried,
+    task_rolled_back,
 )
 from cmdx.opentelemetry import instrument, uninstrument
 
@@ -118,6 +119,7 @@ def test_uninstrument_undoes_it(traces, run):
     assert traces.spans() == ()
     assert Good._cmdx_.plan.is_bare
     assert not task_retried.receivers
+    assert not task_rolled_back.receivers
 
 
 def test_a_run_that_has_begun_ends_its_span_after_uninstrument(traces, run):
@@ -313,4 +315,5 @@ def test_an_error_that_has_no_text_changes_no_run(traces, run):
             raise UnspeakableError
 
     assert isinstance(run(Mute).cause, UnspeakableError)
-    assert traces.span("Mute").attributes["error.type"] == "UnspeakableError"
+    name = f"{__name__}.UnspeakableError"
+    assert traces.span("Mute").attributes["error.type"] == name
