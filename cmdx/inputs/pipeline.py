@@ -280,7 +280,7 @@ def _in_words(where: str, declared: Input, plan: InputPlan) -> InputPlan:
 
 def _messages_by_rule(where: str, declared: Input) -> Mapping[str, Text]:
     """Return the messages that an input declares; refuse one of an unknown rule."""
-    message = declared.field.options["message"]
+    message: Text | Mapping[str, Text] = declared.field.options["message"]
     # A predicate and a validator are both callables of the user.
     names = (
         "validate" if rule == "predicate" else rule for rule, _ in _rules_of(declared)

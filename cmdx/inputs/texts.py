@@ -16,6 +16,7 @@ class LazyText(Protocol):
 
     def format(self, *args: Any, **values: Any) -> str:
         """Return the string with its placeholders replaced."""
+        ...
 
 
 Text: TypeAlias = str | Callable[[], str] | LazyText

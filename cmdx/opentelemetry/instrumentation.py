@@ -122,8 +122,7 @@ class Instrumentation:
         """Run *task* inside of a span; a middleware."""
         run: Run = task._cmdx_
         scope = Scope(task)
-        with errors_logged(task):
-            scope.open(start_span(self.tracer, run))
+        scope.open(self.tracer)
         try:
             result = yield
         except BaseException as error:
@@ -137,8 +136,8 @@ class Instrumentation:
     def note_retry(self, sender: type[Task[Any]], **facts: Any) -> None:
         """Add a retry to the span of its run, and count it; a receiver."""
         self.metrics.count_retry(sender)
-        span = context.get_value(SPAN)
-        if isinstance(span, Span):
+        span = recorded_span()
+        if span is not None:
             add_retry(span, **facts)
 
     def note_rollback(
@@ -149,8 +148,8 @@ class Instrumentation:
         error: BaseException | None,
     ) -> None:
         """Add a rollback to the span of the run that does it; a receiver."""
-        span = context.get_value(SPAN)
-        if isinstance(span, Span):
+        span = recorded_span()
+        if span is not None:
             add_rollback(span, task._cmdx_, error)
 
 
@@ -164,10 +163,12 @@ class Scope:
         self.token: Token[Context] | None = None
         self.results_before = len(chain_of(self.run))
 
-    def open(self, span: Span) -> None:
-        """Make *span* the current one."""
-        self.span = span
-        self.token = context.attach(context_inside(span))
+    def open(self, tracer: Tracer) -> None:
+        """Start the span, and make it the current one."""
+        with errors_logged(self.task):
+            self.span = start_span(tracer, self.run)
+        with errors_logged(self.task):
+            self.token = context.attach(context_inside(self.span))
 
     def close(self, metrics: Metrics, ending: Ending) -> None:
         """Count the run, and end its span."""
@@ -197,8 +198,16 @@ class Scope:
 
 
 def context_inside(span: Span) -> Context:
-    """Return the context of what runs inside of *span*."""
-    return context.set_value(SPAN, span, trace.set_span_in_context(span))
+    """Return the context of a run; one without a span leaves the current one so."""
+    is_started = span is not trace.INVALID_SPAN
+    inside = trace.set_span_in_context(span) if is_started else None
+    return context.set_value(SPAN, span, inside)
+
+
+def recorded_span() -> Span | None:
+    """Return the span of the run, if somebody records it."""
+    span = context.get_value(SPAN)
+    return span if isinstance(span, Span) and span.is_recording() else None
 
 
 @contextmanager

@@ -186,7 +186,7 @@ def error_facts(error: BaseException) -> dict[str, str]:
 
 def describe_end(span: Span, run: Run, ending: Ending, results_before: int) -> None:
     """
-    Say how a run ended.
+    Say how a run ended, unless nobody records the span.
 
     Args:
         span: The span of the run.
@@ -194,6 +194,8 @@ def describe_end(span: Span, run: Run, ending: Ending, results_before: int) -> N
         ending: How it ended.
         results_before: How many results its chain had when it began.
     """
+    if not span.is_recording():
+        return
     span.set_attributes(end_facts(run, ending))
     if ending.status is FAILED:
         span.set_status(Status(StatusCode.ERROR, ending.reason))

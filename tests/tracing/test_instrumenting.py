@@ -8,8 +8,9 @@ import sys
 
 import pytest
 from opentelemetry import trace
-from opentelemetry.sdk.trace import SpanProcessor
+from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 
 from cmdx import (
     CmdxError,
@@ -278,6 +279,49 @@ def test_what_others_raise_changes_no_run(traces, run, caplog, broken):
     assert "no space left on device" in caplog.text
     assert not trace.get_current_span().get_span_context().is_valid
     assert len(traces.points("cmdx.task.runs")) == 3
+
+
+@pytest.mark.usefixtures("instant")
+def test_a_retry_of_a_run_without_a_span_is_no_event_of_the_run_around_it(traces, run):
+    class Outer(Task[None]):
+        def work(self):
+            traces.provider.add_span_processor(BrokenProcessor("start"))
+            Flaky.execute()
+
+    run(Outer)
+
+    assert traces.names() == ["Outer"]
+    assert traces.span("Outer").events == ()
+
+
+class CountedError(Exception):
+    """Counts how often its text was asked for."""
+
+    asked = 0
+
+    def __str__(self):
+        type(self).asked += 1
+        return "counted"
+
+
+@pytest.mark.usefixtures("instant")
+def test_nothing_is_described_for_a_span_that_nobody_records(run, monkeypatch):
+    @retry_on(CountedError, limit=1)
+    class Count(Task[None]):
+        def work(self):
+            raise CountedError
+
+    def asked_by_a_run():
+        monkeypatch.setattr(CountedError, "asked", 0)
+        run(Count)
+        return CountedError.asked
+
+    without = asked_by_a_run()
+    instrument(tracer_provider=TracerProvider(sampler=ALWAYS_OFF))
+    try:
+        assert asked_by_a_run() == without
+    finally:
+        uninstrument()
 
 
 def test_what_others_raise_does_not_replace_an_interrupt(traces, run):
