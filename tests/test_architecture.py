@@ -65,7 +65,7 @@ LINES = """
     retry.budget  run.deadlines
     declare.checks
     outcome
-    exceptions  clock  locks  values
+    exceptions  clock  locks  values  inputs.texts
 """
 
 HEIGHTS = {

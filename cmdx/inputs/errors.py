@@ -12,8 +12,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
+from cmdx.inputs.texts import string_of
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from cmdx.inputs.texts import Text
 
 messages: dict[str, str] = {
     "required": "is required",
@@ -84,7 +88,9 @@ class Invalid(Exception):  # noqa: N818 -- it says what a value is
         values: The values of the placeholders in the message.
     """
 
-    def __init__(self, code: str, message: str | None = None, /, **values: Any) -> None:
+    def __init__(
+        self, code: str, message: Text | None = None, /, **values: Any
+    ) -> None:
         super().__init__(code)
         self.code = code
         self.values = values
@@ -92,21 +98,22 @@ class Invalid(Exception):  # noqa: N818 -- it says what a value is
         self.rule = "coerce"
         self.others: list[Invalid] = []
         self._message = message
-        self._text: str | None = None
+        self._text: Text | None = None
 
     @property
     def message(self) -> str:
         """The sentence for people."""
         if self._message is not None:
-            return self._message
+            return str(string_of(self._message))
         text = self._text
         if text is None:
             built_in = _BUILT_IN.get(self.code, _BUILT_IN["invalid"])
             text = messages.get(self.code, built_in)
+        text = string_of(text)
         try:
-            return text.format(**self.values)
+            return str(text.format(**self.values))
         except (LookupError, TypeError, ValueError, AttributeError):
-            return text  # the catalogue names a value that the check does not provide
+            return str(text)  # it names a value that the check does not provide
 
     def below(self, step: str) -> Invalid:
         """Return the same problems, with *step* before all paths."""
@@ -118,7 +125,7 @@ class Invalid(Exception):  # noqa: N818 -- it says what a value is
         problems = [problem._copy(rule=rule, others=[]) for problem in self.all()]
         return Invalid.together(problems)
 
-    def reworded(self, texts: Mapping[str, str], values: Mapping[str, Any]) -> Invalid:
+    def reworded(self, texts: Mapping[str, Text], values: Mapping[str, Any]) -> Invalid:
         """
         Return the same problems, in the words that *texts* has for their rules.
 
@@ -144,7 +151,9 @@ class Invalid(Exception):  # noqa: N818 -- it says what a value is
     def _with_step(self, step: str) -> Invalid:
         return self._copy(path=path_below(step, self.path), others=[])
 
-    def _in_words(self, texts: Mapping[str, str], values: Mapping[str, Any]) -> Invalid:
+    def _in_words(
+        self, texts: Mapping[str, Text], values: Mapping[str, Any]
+    ) -> Invalid:
         if self.path or self.rule not in texts:
             return self._copy(others=[])
         return self._copy(
@@ -207,7 +216,7 @@ class Errors:
     def __init__(self) -> None:
         self._problems: dict[tuple[str, str], Problem] = {}
 
-    def add(self, key: str, message: str, code: str | None = None) -> None:
+    def add(self, key: str, message: Text, code: str | None = None) -> None:
         """
         Add a problem.
 
@@ -216,7 +225,8 @@ class Errors:
             message: The rest of the sentence that begins with *key*.
             code: The same in every language, for programs.
         """
-        self._problems.setdefault((key, message), Problem(key, message, code))
+        text = str(string_of(message))
+        self._problems.setdefault((key, text), Problem(key, text, code))
 
     def add_invalid(self, key: str, invalid: Invalid) -> None:
         """Add all problems of the value for *key*."""
@@ -307,7 +317,7 @@ class FrozenErrors(Errors):
     def __init__(self, problems: Mapping[tuple[str, str], Problem]) -> None:
         self._problems = dict(problems)
 
-    def add(self, key: str, message: str, code: str | None = None) -> None:
+    def add(self, key: str, message: Text, code: str | None = None) -> None:
         """Refuse the change."""
         del key, message, code
         refuse_change()

@@ -30,7 +30,9 @@ import attrs
 from cmdx.context import MISSING
 from cmdx.declare.checks import check_kinds, check_names
 from cmdx.declare.gates import Gate, check_gates
+from cmdx.declare.signatures import check_plain_call
 from cmdx.exceptions import DefinitionError
+from cmdx.inputs.texts import Text, is_text
 from cmdx.inputs.validation import VALIDATORS
 
 if TYPE_CHECKING:
@@ -51,25 +53,25 @@ Call: TypeAlias = str | Callable[[Any], Any]
 class RuleMessages(TypedDict, total=False):
     """Messages by the rules of an input; ``{ge}`` and the like are placeholders."""
 
-    required: str
+    required: Text
     """The value is missing, or None where None is not allowed."""
-    coerce: str
+    coerce: Text
     """The value cannot be converted to the type of the input."""
-    validate: str
+    validate: Text
     """A callable refuses the value, also one in ``Annotated``."""
-    presence: str
-    absence: str
-    gt: str
-    ge: str
-    lt: str
-    le: str
-    multiple_of: str
-    length: str
-    min_length: str
-    max_length: str
-    pattern: str
-    one_of: str
-    none_of: str
+    presence: Text
+    absence: Text
+    gt: Text
+    ge: Text
+    lt: Text
+    le: Text
+    multiple_of: Text
+    length: Text
+    min_length: Text
+    max_length: Text
+    pattern: Text
+    one_of: Text
+    none_of: Text
 
 
 class SourcedOptions(TypedDict, total=False):
@@ -83,7 +85,7 @@ class SourcedOptions(TypedDict, total=False):
     """Changes the coerced value before it is validated."""
     validate: Call | Iterable[Call]
     """One rule or several; each raises ``ValueError`` to refuse the value."""
-    message: str | RuleMessages
+    message: Text | RuleMessages
     """One message for all rules of the input, or messages by rule."""
     if_: Gate | None
     """A gate: if it is false, a required input may be left out and is None."""
@@ -364,6 +366,9 @@ def _check_options(
             options[name] = tuple(value)
     check_gates(where, if_=options.get("if_"), unless=options.get("unless"))
     check_kinds(where, options, INPUT_KINDS)
+    for text in _texts_in(options.get("message", "")):
+        if callable(text):
+            check_plain_call(f"{where}: message", text, 0, NO_ARGUMENTS)
     if isinstance(options.get("message"), Mapping):
         options["message"] = dict(options["message"])  # the caller may change theirs
     for name in options.keys() & VALIDATORS.keys():
@@ -376,8 +381,11 @@ def _check_options(
 
 
 def _are_messages(value: Any) -> bool:
-    texts = value.values() if isinstance(value, Mapping) else [value]
-    return bool(value) and all(map(_is_filled_text, texts))
+    return bool(texts := _texts_in(value)) and all(map(is_text, texts))
+
+
+def _texts_in(message: Any) -> list[Any]:
+    return list(message.values()) if isinstance(message, Mapping) else [message]
 
 
 def is_call(value: Any) -> TypeGuard[Call]:
@@ -392,6 +400,8 @@ def _are_calls(value: Any) -> bool:
 def _is_filled_text(value: Any) -> bool:
     return isinstance(value, str) and bool(value)
 
+
+NO_ARGUMENTS = "It is called without arguments, and returns the text."
 
 INPUT_KINDS: Kinds = {
     "alias": (_is_filled_text, "a non-empty string"),

@@ -8,10 +8,11 @@ coercions, so it is imported when the first task with inputs is made.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
 from decimal import Decimal
 from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, cast, get_args, get_origin
+from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, get_args, get_origin
 
 from cmdx.declare.methods import find_method, takes_self
 from cmdx.declare.signatures import positional_count
@@ -51,11 +52,12 @@ from cmdx.inputs.validation import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from cmdx.inputs.collect import Fields, Input
     from cmdx.inputs.fields import Call
     from cmdx.inputs.scalars import Coercer
+    from cmdx.inputs.texts import Text
     from cmdx.inputs.validation import Check
     from cmdx.run.invocation import Invocation
     from cmdx.task import Task
@@ -276,21 +278,21 @@ def _in_words(where: str, declared: Input, plan: InputPlan) -> InputPlan:
     return plan._replace(convert=convert, fallback=reword(plan.fallback))
 
 
-def _messages_by_rule(where: str, declared: Input) -> Mapping[str, str]:
+def _messages_by_rule(where: str, declared: Input) -> Mapping[str, Text]:
     """Return the messages that an input declares; refuse one of an unknown rule."""
-    message = declared.field.options["message"]
+    message: Text | Mapping[str, Text] = declared.field.options["message"]
     # A predicate and a validator are both callables of the user.
     names = (
         "validate" if rule == "predicate" else rule for rule, _ in _rules_of(declared)
     )
     rules = list(dict.fromkeys(names))
-    if isinstance(message, str):
+    if not isinstance(message, Mapping):
         if not rules:
             _refuse_message_without_rules(where, message)
         return dict.fromkeys(rules, message)
     for name in message:
         _check_rule_name(where, name, ["required", "coerce", *rules])
-    return cast("Mapping[str, str]", message)
+    return message
 
 
 def _rules_of(declared: Input) -> list[tuple[str, Any]]:
@@ -305,7 +307,7 @@ def _rules_of(declared: Input) -> list[tuple[str, Any]]:
     ]
 
 
-def _refuse_message_without_rules(where: str, message: str) -> NoReturn:
+def _refuse_message_without_rules(where: str, message: Text) -> NoReturn:
     refusal = (
         f"{where}: message={message!r} is for the rules of the input, and it has none. "
         "Add a rule such as ge=1, or say what the message is for: "

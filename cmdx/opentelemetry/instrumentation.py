@@ -4,7 +4,8 @@
 1. ``Task`` gets a middleware, the outermost one of all tasks    ``instrument``
 2. a run begins: its span starts, and becomes the current one    ``trace``
 3. a retry is an event of the span, and is counted               ``note_retry``
-4. the run ends, and so does its span; it is counted             ``Scope.close``
+4. a rollback is an event, also that of a step that has ended    ``note_rollback``
+5. the run ends, and so does its span; it is counted             ``Scope.close``
 
 A middleware, because a span is current inside of a block: what opens it has to close
 it too, outside of all that tasks open themselves. Signals are sent further in.
@@ -29,13 +30,15 @@ except ImportError:
     )
     raise ImportError(cure) from None
 
-from cmdx import CmdxError, Task, __version__, task_retried
+from cmdx import CmdxError, Task, __version__, task_retried, task_rolled_back
+from cmdx.chain import chain_of
 from cmdx.declare.decorators import declare, withdraw
 from cmdx.declare.middleware import MiddlewareDeclaration
 from cmdx.opentelemetry.metrics import Metrics
 from cmdx.opentelemetry.spans import (
     Ending,
     add_retry,
+    add_rollback,
     describe_end,
     ending_of,
     start_span,
@@ -107,18 +110,19 @@ class Instrumentation:
         """Wrap all runs that begin from now on."""
         declare(Task, self.declaration, by="instrument")
         task_retried.connect(self.note_retry)
+        task_rolled_back.connect(self.note_rollback)
 
     def remove(self) -> None:
         """Wrap no more runs."""
         withdraw(Task, self.declaration)
         task_retried.disconnect(self.note_retry)
+        task_rolled_back.disconnect(self.note_rollback)
 
     def trace(self, task: Task[Any]) -> Generator[None, Result[Any], None]:
         """Run *task* inside of a span; a middleware."""
         run: Run = task._cmdx_
         scope = Scope(task)
-        with errors_logged(task):
-            scope.open(start_span(self.tracer, run))
+        scope.open(self.tracer)
         try:
             result = yield
         except BaseException as error:
@@ -132,9 +136,21 @@ class Instrumentation:
     def note_retry(self, sender: type[Task[Any]], **facts: Any) -> None:
         """Add a retry to the span of its run, and count it; a receiver."""
         self.metrics.count_retry(sender)
-        span = context.get_value(SPAN)
-        if isinstance(span, Span):
+        span = recorded_span()
+        if span is not None:
             add_retry(span, **facts)
+
+    def note_rollback(
+        self,
+        _sender: type[Task[Any]],
+        *,
+        task: Task[Any],
+        error: BaseException | None,
+    ) -> None:
+        """Add a rollback to the span of the run that does it; a receiver."""
+        span = recorded_span()
+        if span is not None:
+            add_rollback(span, task._cmdx_, error)
 
 
 class Scope:
@@ -145,11 +161,14 @@ class Scope:
         self.run: Run = task._cmdx_
         self.span: Span = trace.INVALID_SPAN
         self.token: Token[Context] | None = None
+        self.results_before = len(chain_of(self.run))
 
-    def open(self, span: Span) -> None:
-        """Make *span* the current one."""
-        self.span = span
-        self.token = context.attach(context_inside(span))
+    def open(self, tracer: Tracer) -> None:
+        """Start the span, and make it the current one."""
+        with errors_logged(self.task):
+            self.span = start_span(tracer, self.run)
+        with errors_logged(self.task):
+            self.token = context.attach(context_inside(self.span))
 
     def close(self, metrics: Metrics, ending: Ending) -> None:
         """Count the run, and end its span."""
@@ -157,7 +176,7 @@ class Scope:
             metrics.count_run(self.run, ending)  # inside, so that it has an exemplar
         self.leave()
         with errors_logged(self.task):
-            describe_end(self.span, self.run, ending)
+            describe_end(self.span, self.run, ending, self.results_before)
         self.end_span()
 
     def close_leg(self) -> None:
@@ -179,8 +198,16 @@ class Scope:
 
 
 def context_inside(span: Span) -> Context:
-    """Return the context of what runs inside of *span*."""
-    return context.set_value(SPAN, span, trace.set_span_in_context(span))
+    """Return the context of a run; one without a span leaves the current one so."""
+    is_started = span is not trace.INVALID_SPAN
+    inside = trace.set_span_in_context(span) if is_started else None
+    return context.set_value(SPAN, span, inside)
+
+
+def recorded_span() -> Span | None:
+    """Return the span of the run, if somebody records it."""
+    span = context.get_value(SPAN)
+    return span if isinstance(span, Span) and span.is_recording() else None
 
 
 @contextmanager

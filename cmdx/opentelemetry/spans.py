@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import opentelemetry.propagate  # noqa: F401 -- ``cmdx.wire.sending`` looks for it
+import opentelemetry.propagate  # noqa: F401 -- ``cmdx.wire.traces`` looks for it
 from opentelemetry import context, trace
 from opentelemetry.trace import Link, SpanKind, Status, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from cmdx.chain import chain_of
-from cmdx.outcome import FAILED, Halt, Stop
+from cmdx.exceptions import RecordedError
+from cmdx.outcome import FAILED, SUCCEEDED, Halt, Stop
 from cmdx.outcome import Status as TaskStatus
 from cmdx.report import error_name, error_text
 from cmdx.run.ending import reason_of
@@ -36,21 +37,49 @@ class Ending(NamedTuple):
     status: TaskStatus
     stopped: Stop | None
     reason: str | None
-    cause: BaseException | None
-    """The exception behind a failure of its own, not of another task inside of it."""
+    error_type: str | None = None
+    """The class of the error behind a failure, perhaps of another task inside."""
+    cause: BaseException | None = None
+    """The exception that the run failed by, unless it passes on a failed result."""
 
     @classmethod
     def of(cls, result: Result[Any]) -> Ending:
         """Return what a result says."""
         cause = result.cause if result.is_caused_failure else None
-        return cls(result.status, result.stopped, result.reason, cause)
+        kind = failure_type(result)
+        return cls(result.status, result.stopped, result.reason, kind, cause)
 
 
 def ending_of(error: BaseException) -> Ending:
     """Return the end of a run that an interrupt, or a halt of an outer task, ends."""
     if isinstance(error, Halt):
-        return Ending(FAILED, Stop.CANCELLED, str(error), None)
-    return Ending(FAILED, Stop.CANCELLED, reason_of(error), error)
+        return Ending(FAILED, Stop.CANCELLED, str(error))
+    reason, kind = reason_of(error), error_type(error)
+    return Ending(FAILED, Stop.CANCELLED, reason, kind, error)
+
+
+def failure_type(result: Result[Any]) -> str | None:
+    """Return the class of what made a task fail: an exception, or else a fault."""
+    failure = result.caused_failure
+    if failure is None:
+        return None
+    if failure.cause is None:
+        return full_name(failure.task.Fault)
+    return error_type(failure.cause)
+
+
+def error_type(error: BaseException) -> str:
+    """Return the class of an exception, as the conventions write it."""
+    if isinstance(error, RecordedError):
+        return error_name(error)
+    return full_name(type(error))
+
+
+def full_name(kind: type) -> str:
+    """Return the name of a class with its module, unless it is built in."""
+    if kind.__module__ == "builtins":
+        return kind.__qualname__
+    return f"{kind.__module__}.{kind.__qualname__}"
 
 
 # -- the start ------------------------------------------------------------------------
@@ -113,7 +142,7 @@ def origin_of(message: Message) -> tuple[Context, list[Link]]:
     return (here if is_inside or message.is_scheduled else sender), links
 
 
-# -- retries, and the end -------------------------------------------------------------
+# -- retries, rollbacks, and the end --------------------------------------------------
 
 
 def add_retry(
@@ -130,19 +159,58 @@ def add_retry(
         "cmdx.attempt": attempt,
         "cmdx.pause": delay,
         "cmdx.rule": rule,
-        "exception.type": error_name(error),
-        "exception.message": error_text(error),
+        **error_facts(error),
     }
     span.add_event("cmdx.retry", without_none(facts))
 
 
-def describe_end(span: Span, run: Run, ending: Ending) -> None:
-    """Say how a run ended."""
+def add_rollback(span: Span, run: Run, error: BaseException | None) -> None:
+    """Add a rollback to the span of the task that failed, or of its workflow."""
+    facts = {
+        "cmdx.task": run.task.__qualname__,
+        "cmdx.tid": run.tid,
+        "cmdx.status": str(SUCCEEDED if error is None else FAILED),
+    }
+    if error is not None:
+        facts |= error_facts(error)
+    span.add_event("cmdx.rollback", facts)
+
+
+def error_facts(error: BaseException) -> dict[str, str]:
+    """Return what an event says of an exception."""
+    return {
+        "exception.type": error_type(error),
+        "exception.message": error_text(error),
+    }
+
+
+def describe_end(span: Span, run: Run, ending: Ending, results_before: int) -> None:
+    """
+    Say how a run ended, unless nobody records the span.
+
+    Args:
+        span: The span of the run.
+        run: The run.
+        ending: How it ended.
+        results_before: How many results its chain had when it began.
+    """
+    if not span.is_recording():
+        return
     span.set_attributes(end_facts(run, ending))
     if ending.status is FAILED:
         span.set_status(Status(StatusCode.ERROR, ending.reason))
-    if ending.cause is not None:
-        span.record_exception(ending.cause)
+    cause = ending.cause
+    if cause is None or is_of_task_inside(run, cause, results_before):
+        return
+    span.record_exception(cause, {"exception.type": error_type(cause)})
+
+
+def is_of_task_inside(run: Run, cause: BaseException, results_before: int) -> bool:
+    """Tell whether a task that *run* has run failed by the same exception."""
+    records = (result._record for result in chain_of(run)[results_before:])
+    return any(
+        record.run.parent is run and record.outcome.cause is cause for record in records
+    )
 
 
 def end_facts(run: Run, ending: Ending) -> dict[str, Any]:
@@ -153,7 +221,7 @@ def end_facts(run: Run, ending: Ending) -> dict[str, Any]:
         "cmdx.reason": ending.reason,
         "cmdx.retries": run.attempt,
         "cmdx.rolled_back": run.rolled_back or None,
-        "error.type": None if ending.cause is None else error_name(ending.cause),
+        "error.type": ending.error_type,
     }
     return without_none(facts)
 

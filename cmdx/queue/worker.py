@@ -16,7 +16,6 @@ When the worker stops, what was not started is given back at once, and what runs
 from __future__ import annotations
 
 import atexit
-import contextvars
 import logging
 import math
 from contextlib import contextmanager
@@ -36,6 +35,7 @@ from cmdx.queue.loops import LegLoop
 from cmdx.queue.rounds import AT_ONCE, LINGER, ROUND_EVERY, RoundTimer
 from cmdx.run.lifecycle import drive
 from cmdx.stores.errors import StoreError
+from cmdx.wire.traces import context_without_trace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -96,7 +96,8 @@ class Worker:
         self._is_stopping = False
         self._grace_ends_at = math.inf
         self._is_over = Event()
-        self._context = contextvars.copy_context()
+        self._context = context_without_trace()
+        """What jobs see of the context variables of who made the worker."""
         self._started: list[Thread] = []
         self._loop = LegLoop(self._context, self._end_async)
 

@@ -15,6 +15,7 @@ The story is in ``invocations``. It rests on these, which are read from top to b
 6. ``values``, ``outcomes``     what a task returned, and how its run ended
 7. ``results``                  everything about its run
 8. ``sending``                  what queues and engines check before they send one
+9. ``traces``                   the trace that an invocation takes along
 """
 
 from cmdx.wire.encoding import encodings

@@ -9,9 +9,8 @@ What is done with an invocation before it leaves this process, by whatever way.
 
 from __future__ import annotations
 
-import sys
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cmdx import Result, Task, current_task
 from cmdx.chain import chain_of
@@ -20,9 +19,7 @@ from cmdx.exceptions import DefinitionError
 from cmdx.inputs.resolve import resolve
 from cmdx.run.record import check_can_start
 from cmdx.wire.errors import RefusedInputError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from cmdx.wire.traces import trace_headers
 
 
 def check_unused(invocation: object, taker: str) -> None:
@@ -101,13 +98,3 @@ def origin_data() -> dict[str, str]:
             origin["xid"] = str(chain.xid)
     origin.update(trace_headers())
     return origin
-
-
-def trace_headers() -> Mapping[str, str]:
-    """Return the trace of OpenTelemetry that is under way, if there is one."""
-    propagate: Any = sys.modules.get("opentelemetry.propagate")
-    if propagate is None:
-        return {}
-    headers: dict[str, str] = {}
-    propagate.inject(headers)
-    return {name: headers[name] for name in ("traceparent",) if name in headers}

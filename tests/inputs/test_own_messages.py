@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from contextvars import ContextVar
 from typing import Annotated, Any
 
 import attrs
 import pytest
 from annotated_types import Ge, Len, Predicate
+from django.utils.functional import lazy
 
-from cmdx import DefinitionError, Invalid, Task, optional, required
+from cmdx import (
+    DefinitionError,
+    Invalid,
+    Task,
+    before_execution,
+    messages,
+    optional,
+    required,
+)
 from cmdx.inputs.constraints import NAMES
 from cmdx.inputs.fields import RuleMessages
 
@@ -294,3 +304,102 @@ def test_type_checkers_know_all_rules():
     assert RuleMessages.__annotations__.keys() == {
         "required", "coerce", "validate", *NAMES,
     }  # fmt: skip
+
+
+# -- in the language of the moment ----------------------------------------------------
+
+language = ContextVar("language", default="en")
+TEXTS = {"en": "must be {ge} or more", "de": "muss mindestens {ge} sein"}
+
+
+def translated():
+    return TEXTS[language.get()]
+
+
+class Proxy:
+    """A lazy string that passes on all attributes, as that of Babel does."""
+
+    def __init__(self, call):
+        self.__dict__["call"] = call
+
+    def __getattr__(self, name):
+        return getattr(self.call(), name)
+
+    def __str__(self):
+        return self.call()
+
+
+LAZY = pytest.mark.parametrize(
+    "text",
+    [translated, lazy(translated, str)(), Proxy(translated)],
+    ids=["callable", "Django", "proxy"],
+)
+
+
+@pytest.fixture
+def in_german():
+    token = language.set("de")
+    yield
+    language.reset(token)
+
+
+@LAZY
+@pytest.mark.parametrize("is_mapping", [False, True])
+def test_a_lazy_text_is_made_in_the_language_of_the_run(text, is_mapping):
+    class Rent(Task[None]):
+        age: int = required(ge=21, message={"ge": text} if is_mapping else text)
+
+        def work(self): ...
+
+    english = Rent.execute(age=18)
+    token = language.set("de")
+    german = Rent.execute(age=18)
+    language.reset(token)
+
+    assert english.reason == "age must be 21 or more"
+    assert german.reason == "age muss mindestens 21 sein"
+    assert type(german.errors["age"][0]) is str
+    assert "muss mindestens 21 sein" in german.to_json()
+
+
+@LAZY
+@pytest.mark.usefixtures("in_german")
+def test_errors_and_catalogue_take_lazy_texts_too(text, monkeypatch):
+    monkeypatch.setitem(messages, "ge", text)
+
+    class Rent(Task[None]):
+        age: int = required(ge=21)
+
+        def work(self): ...
+
+        @before_execution
+        def note(self):
+            self.errors.add("note", text)
+
+    found = Rent.execute(age=18).errors.to_dict()
+
+    assert found == {
+        "note": ["muss mindestens {ge} sein"],
+        "age": ["muss mindestens 21 sein"],
+    }
+
+
+def test_a_lazy_text_is_not_looked_up_when_it_is_declared():
+    def fail():
+        raise RuntimeError("the languages are not loaded")
+
+    for text in (fail, lazy(fail, str)(), Proxy(fail)):
+        required(ge=1, message=text)
+        required(ge=1, message={"ge": text})
+
+
+async def later():
+    return "is wrong"
+
+
+@pytest.mark.parametrize("message", [len, lambda value: value, later])
+def test_a_callable_that_cannot_be_a_message_is_refused(message):
+    with pytest.raises(
+        DefinitionError, match=r"required.*: message .*(async|argument)"
+    ):
+        required(ge=1, message={"ge": message})

@@ -1,8 +1,7 @@
-"""The ways to run a task, and the places of the lifecycle where user code is called."""
+"""The places of the lifecycle where user code is called."""
 
 from __future__ import annotations
 
-import asyncio
 from functools import partial
 
 import pytest
@@ -49,31 +48,6 @@ PLACES = (
     "on_ko",
     "middleware after",
 )
-
-
-def execute(task, /, *source, **inputs):
-    return task.execute(*source, **inputs)
-
-
-def aexecute(task, /, *source, **inputs):
-    return asyncio.run(task.aexecute(*source, **inputs))
-
-
-def aexecute_awaiting(task, /, *source, **inputs):
-    """Run a class that is the same but for its ``work``, which suspends."""
-
-    async def work(self):
-        await asyncio.sleep(0)
-        return super(awaiting, self).work()
-
-    names = {"work": work, "__module__": task.__module__}
-    awaiting = type(task.__name__, (task,), names)
-    return asyncio.run(awaiting.aexecute(*source, **inputs))
-
-
-@pytest.fixture(params=[execute, aexecute, aexecute_awaiting])
-def run(request):
-    return request.param
 
 
 @pytest.fixture

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
@@ -13,34 +11,6 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from cmdx.declare.keywords import named_tasks
 from cmdx.opentelemetry import instrument, uninstrument
-
-
-def execute(task, /, *source, **inputs):
-    return task.execute(*source, **inputs)
-
-
-def aexecute(task, /, *source, **inputs):
-    return asyncio.run(task.aexecute(*source, **inputs))
-
-
-def aexecute_awaiting(task, /, *source, **inputs):
-    """Run a class that is the same but for its ``work``, which suspends."""
-
-    async def work(self):
-        await asyncio.sleep(0)
-        return super(awaiting, self).work()
-
-    names = {"work": work, "__module__": task.__module__}
-    awaiting = type(task.__name__, (task,), names)
-    awaiting.__qualname__ = task.__qualname__
-    return asyncio.run(awaiting.aexecute(*source, **inputs))
-
-
-@pytest.fixture(
-    params=[execute, aexecute, aexecute_awaiting], ids=["sync", "async", "awaiting"]
-)
-def run(request):
-    return request.param
 
 
 @pytest.fixture(autouse=True)
@@ -79,10 +49,11 @@ class Traces:
         names = {
             span.context.span_id: last_part(span.name) for span in self.spans()
         } | {None: None}
-        return sorted(
+        pairs = [
             (last_part(span.name), names[span.parent and span.parent.span_id])
             for span in self.spans()
-        )
+        ]
+        return sorted(pairs, key=lambda pair: (pair[0], pair[1] or ""))
 
     def points(self, name):
         """The values of a metric: attributes, and the point."""

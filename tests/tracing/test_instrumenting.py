@@ -8,8 +8,9 @@ import sys
 
 import pytest
 from opentelemetry import trace
-from opentelemetry.sdk.trace import SpanProcessor
+from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 
 from cmdx import (
     CmdxError,
@@ -19,6 +20,7 @@ from cmdx import (
     Workflow,
     retry_on,
     task_retried,
+    task_rolled_back,
 )
 from cmdx.opentelemetry import instrument, uninstrument
 
@@ -118,6 +120,7 @@ def test_uninstrument_undoes_it(traces, run):
     assert traces.spans() == ()
     assert Good._cmdx_.plan.is_bare
     assert not task_retried.receivers
+    assert not task_rolled_back.receivers
 
 
 def test_a_run_that_has_begun_ends_its_span_after_uninstrument(traces, run):
@@ -278,6 +281,49 @@ def test_what_others_raise_changes_no_run(traces, run, caplog, broken):
     assert len(traces.points("cmdx.task.runs")) == 3
 
 
+@pytest.mark.usefixtures("instant")
+def test_a_retry_of_a_run_without_a_span_is_no_event_of_the_run_around_it(traces, run):
+    class Outer(Task[None]):
+        def work(self):
+            traces.provider.add_span_processor(BrokenProcessor("start"))
+            Flaky.execute()
+
+    run(Outer)
+
+    assert traces.names() == ["Outer"]
+    assert traces.span("Outer").events == ()
+
+
+class CountedError(Exception):
+    """Counts how often its text was asked for."""
+
+    asked = 0
+
+    def __str__(self):
+        type(self).asked += 1
+        return "counted"
+
+
+@pytest.mark.usefixtures("instant")
+def test_nothing_is_described_for_a_span_that_nobody_records(run, monkeypatch):
+    @retry_on(CountedError, limit=1)
+    class Count(Task[None]):
+        def work(self):
+            raise CountedError
+
+    def asked_by_a_run():
+        monkeypatch.setattr(CountedError, "asked", 0)
+        run(Count)
+        return CountedError.asked
+
+    without = asked_by_a_run()
+    instrument(tracer_provider=TracerProvider(sampler=ALWAYS_OFF))
+    try:
+        assert asked_by_a_run() == without
+    finally:
+        uninstrument()
+
+
 def test_what_others_raise_does_not_replace_an_interrupt(traces, run):
     traces.provider.add_span_processor(BrokenProcessor("end"))
 
@@ -313,4 +359,5 @@ def test_an_error_that_has_no_text_changes_no_run(traces, run):
             raise UnspeakableError
 
     assert isinstance(run(Mute).cause, UnspeakableError)
-    assert traces.span("Mute").attributes["error.type"] == "UnspeakableError"
+    name = f"{__name__}.UnspeakableError"
+    assert traces.span("Mute").attributes["error.type"] == name

@@ -35,11 +35,6 @@ class Branch(Task[int]):
         return Leaf.execute().value
 
 
-class Declined(Task[None]):
-    def work(self):
-        self.fail("card declined")
-
-
 class Broken(Task[None]):
     def work(self):
         raise ConnectionError("connection refused")
@@ -237,117 +232,6 @@ def test_a_thread_is_inside_of_the_span_whose_context_it_has(
     run(Root)
 
     assert traces.parents() == [("Leaf", parent), ("Root", None)]
-
-
-# -- how it ended ---------------------------------------------------------------------
-
-
-def test_a_failure_is_an_error_with_its_reason(traces, run):
-    run(Declined)
-    span = traces.span("Declined")
-
-    assert span.status.status_code is StatusCode.ERROR
-    assert span.status.description == "card declined"
-    assert span.attributes["cmdx.status"] == "failed"
-    assert span.attributes["cmdx.reason"] == "card declined"
-    assert span.events == ()
-
-
-def test_an_exception_is_recorded_with_its_traceback(traces, run):
-    run(Broken)
-    span = traces.span("Broken")
-    (event,) = span.events
-
-    assert span.status.description == "[ConnectionError] connection refused"
-    assert span.attributes["error.type"] == "ConnectionError"
-    assert event.name == "exception"
-    assert event.attributes["exception.type"] == "ConnectionError"
-    assert event.attributes["exception.message"] == "connection refused"
-    assert "in work" in event.attributes["exception.stacktrace"]
-
-
-def test_an_exception_is_recorded_where_it_was_raised_alone(traces, run):
-    class Outer(Task[None]):
-        def work(self):
-            self.throw(Broken.execute())
-
-    class Strict(Task[None]):
-        def work(self):
-            Outer.execute().or_raise()
-
-    run(Strict)
-    recorded = {name: len(traces.span(name).events) for name in traces.names()}
-
-    assert recorded == {"Broken": 1, "Outer": 0, "Strict": 0}
-    assert traces.span("Strict").status.status_code is StatusCode.ERROR
-
-
-def test_a_skip_is_no_error(traces, run):
-    class Pay(Task[None]):
-        def work(self):
-            self.skip("nothing to pay")
-
-    run(Pay)
-    span = traces.span("Pay")
-
-    assert span.status.status_code is StatusCode.UNSET
-    assert span.attributes["cmdx.status"] == "skipped"
-    assert span.attributes["cmdx.reason"] == "nothing to pay"
-
-
-def test_inputs_that_are_refused_are_a_failure_and_not_on_the_span(traces, run):
-    class Pay(Task[None]):
-        amount: int
-        card: str
-
-        def work(self): ...
-
-    run(Pay, {"amount": "secret-1", "card": "secret-2"})
-    span = traces.span("Pay")
-
-    assert span.status.description == "amount must be a whole number"
-    assert "cmdx.stopped" not in span.attributes
-    assert "secret" not in span.to_json()
-
-
-def test_a_rollback_is_noted(traces, run):
-    class Book(Task[None]):
-        def work(self):
-            self.fail("sold out")
-
-        def rollback(self): ...
-
-    run(Book)
-
-    assert traces.span("Book").attributes["cmdx.rolled_back"] is True
-
-
-def test_the_last_outcome_counts(traces, run):
-    def spoil(_task):
-        yield
-        raise RuntimeError("spoilt")
-
-    @middleware(spoil)
-    class Cook(Task[None]):
-        def work(self): ...
-
-    run(Cook)
-
-    assert traces.span("Cook").status.description == "[RuntimeError] spoilt"
-
-
-def test_a_run_that_a_middleware_ends_has_a_span(traces, run):
-    def refuse(task):
-        task.skip("closed")
-        yield
-
-    @middleware(refuse)
-    class Enter(Task[None]):
-        def work(self): ...
-
-    run(Enter)
-
-    assert traces.span("Enter").attributes["cmdx.reason"] == "closed"
 
 
 # -- retries --------------------------------------------------------------------------

@@ -14,6 +14,8 @@ import dramatiq
 import pytest
 from celery import Celery
 from dramatiq.brokers.stub import StubBroker
+from opentelemetry import baggage, context, trace
+from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.trace import SpanKind
 from traced_shop import DATABASE, SPANS, AsyncInvoice, Invoice, Print
 
@@ -159,6 +161,55 @@ def test_a_worker_of_threads_or_coroutines_continues_the_trace(traces, task):
         ("Print", name),
         ("request", None),
     ]
+
+
+@pytest.mark.parametrize("task", [Invoice, AsyncInvoice])
+def test_jobs_are_not_inside_of_the_span_in_which_their_worker_was_started(
+    traces, task
+):
+    queue = Queue(":memory:")
+    traced, _ = enqueue_in_span(traces, queue, task())
+    untraced = queue.enqueue(task())
+    with traces.tracer.start_as_current_span("startup"), queue.worker():
+        assert traced.wait(PATIENCE).success
+        assert untraced.wait(PATIENCE).success
+    name = task.__name__
+
+    assert traces.parents() == [
+        (name, None),
+        (name, "request"),
+        ("Print", name),
+        ("Print", name),
+        ("request", None),
+        ("startup", None),
+    ]
+
+
+class Look(Task[list[object]], name="traced.look"):
+    def work(self):
+        span = trace.get_current_span().get_span_context()
+        return [span.is_valid, baggage.get_baggage("tenant")]
+
+
+class AsyncLook(Look, name="traced.look.async"):
+    async def work(self):
+        return super().work()
+
+
+@pytest.mark.parametrize("task", [Look, AsyncLook])
+def test_without_instrument_too_jobs_see_no_trace_of_where_their_worker_was_started(
+    task,
+):
+    queue = Queue(":memory:")
+    job = queue.enqueue(task())
+    tracer = TracerProvider().get_tracer("test")
+    token = context.attach(baggage.set_baggage("tenant", "acme"))
+    try:
+        with tracer.start_as_current_span("startup"), queue.worker():
+            assert job.wait(PATIENCE).value == [False, None]
+            assert Look.execute().value == [True, "acme"]
+    finally:
+        context.detach(token)
 
 
 # -- in other processes ---------------------------------------------------------------
