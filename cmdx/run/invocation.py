@@ -28,7 +28,7 @@ from cmdx.exceptions import (
 )
 from cmdx.log import bound_logger
 from cmdx.outcome import FAILED, Halt, Status
-from cmdx.report import error_text
+from cmdx.report import error_text, invocation_line
 from cmdx.result import Result
 from cmdx.retry.inline import RetryOptions, call_again, value_or_raise
 from cmdx.run.lifecycle import drive
@@ -55,6 +55,10 @@ class Invocation:
 
         def rollback(self) -> Any:
             """Undo what ``work`` did; called when the task has failed."""
+
+    def __repr__(self) -> str:
+        """Show the task and the inputs it was given; what looks secret is hidden."""
+        return invocation_line(self)
 
     @property
     def context(self) -> Context:
