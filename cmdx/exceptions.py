@@ -220,6 +220,12 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f"; did you mean {near[0]!r}?" if near else "."
 
 
+def valid_inputs(names: Iterable[str]) -> str:
+    """List the inputs of a task in a sentence."""
+    listing = ", ".join(names)
+    return f"Valid inputs: {listing}." if listing else "It declares no inputs."
+
+
 def rebuild_error(
     kind: type[CmdxError], args: tuple[Any, ...], state: dict[str, Any]
 ) -> CmdxError:

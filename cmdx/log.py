@@ -250,6 +250,13 @@ def log_result(result: Result[Any]) -> None:
         write_line(new_logger(), level, "task_executed", **line)
 
 
+def log_compensation(step: Invocation) -> None:
+    """Write a line about a step that was rolled back after its own line was written."""
+    if is_enabled() and step._cmdx_.plan.settings.log:
+        with reported_failures(type(step)):
+            write_line(step.logger, INFO, "task_rolled_back")
+
+
 def log_failed_rollback(task: Invocation, error: BaseException) -> None:
     """Write a warning about a rollback that raised."""
     if is_enabled() and task._cmdx_.plan.settings.log:

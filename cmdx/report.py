@@ -10,15 +10,16 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO, TypeVar
 
-from cmdx.exceptions import RecordedError
+from cmdx.exceptions import RecordedError, valid_inputs
 from cmdx.outcome import Stop
-from cmdx.values import json_text, value_text
+from cmdx.values import HIDDEN, is_secret_name, json_text, value_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from cmdx.outcome import Attempts, Outcome, Status
     from cmdx.result import Result
+    from cmdx.run.invocation import Invocation
 
 N = TypeVar("N")
 
@@ -77,12 +78,38 @@ def mark_of(status: Status, stream: TextIO | None = None) -> str:
 
 
 def result_line(result: Result[Any]) -> str:
-    """Return the outcome on one line."""
+    """Return the outcome on one line, with the valid inputs if some are missing."""
     shapes = marks()
     duration = duration_text(result.duration, shapes)
     head = f"{shapes.of(result.status)} {shown_name(result)} {duration}"
-    summary = summary_of(result)
-    return f"{head}: {summary}" if summary else head
+    sentences = ". ".join(filter(None, (summary_of(result), inputs_text(result))))
+    return f"{head}: {sentences}" if sentences else head
+
+
+def invocation_line(task: Invocation) -> str:
+    """Return a task with the inputs it was given on one line, secrets hidden."""
+    run = task._cmdx_
+    values = run.given if run._context is None else run._context
+    keys = [plan.key for plan in run.plan.inputs] or list(values)
+    given = (key for key in keys if key in values)
+    shown = ", ".join(f"{key}={input_text(key, values[key])}" for key in given)
+    return printable(f"{run.task.__qualname__}({shown})")
+
+
+def input_text(key: str, value: object) -> str:
+    """Return the value of an input, unless it looks like a secret."""
+    return HIDDEN if is_secret_name(key) else value_text(value, hides_secrets=True)
+
+
+def inputs_text(result: Result[Any]) -> str:
+    """Return what callers may pass, if they left out a required input, or no text."""
+    missing = {problem.key for problem in result.errors if problem.code == "required"}
+    if not missing:
+        return ""
+    inputs = result._record.run.plan.inputs
+    # An input with a source has a key that nobody can pass.
+    keys = [plan.key for plan in inputs if plan.key == plan.public_name]
+    return "" if missing.isdisjoint(keys) else printable(valid_inputs(keys))
 
 
 def summary_of(result: Result[Any]) -> str:

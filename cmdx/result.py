@@ -213,13 +213,14 @@ class Result(Generic[V_co]):
                 raise NoValueError(self._record.lost_value)
             value: V_co = self._record.value
             return value
+        became = "was skipped" if self.skipped else "failed"
+        message = (
+            f"{self.task.__qualname__} {became} and has no value. "
+            "Check .success first, or use .value_or(default)."
+        )
         if self.skipped:
-            message = (
-                f"{self.task.__qualname__} was skipped and has no value. "
-                "Check .success first, or use .value_or(default)."
-            )
             raise NoValueError(message)
-        raise self._as_fault()
+        raise self._as_fault(message)
 
     def value_or(self, default: D) -> V_co | D:
         """Return what ``work`` returned, or *default*."""
@@ -246,7 +247,7 @@ class Result(Generic[V_co]):
             # the result, and the result the error, they would form a cycle.
             del self, error
 
-    def _as_fault(self) -> Fault:
+    def _as_fault(self, *notes: str) -> Fault:
         deepest = self.caused_failure
         assert deepest is not None  # noqa: S101 -- only failures become faults
         told = self if self._record.raises_fault else deepest
@@ -254,6 +255,8 @@ class Result(Generic[V_co]):
         fault.__cause__ = self._root_cause
         if deepest.halted_at is not None:
             fault.add_note(f"halted at {deepest.halted_at}")
+        for note in notes:
+            fault.add_note(note)
         return fault
 
     # -- failure walk -----------------------------------------------------------

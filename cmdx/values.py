@@ -7,7 +7,9 @@ never raises, and the short text of plain data takes as long as what is shown is
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -26,17 +28,27 @@ BRACKETS: dict[type, tuple[str, str]] = {
     frozenset: ("frozenset({", "})"),
 }
 TEXTS = (str, bytes, bytearray)
+HIDDEN_NAMES = (
+    r"passw|passphrase|secret|token|credential|api_?key|private_?key|auth(?!or(?!i))"
+)
+USER_IN_URL = r"(?<=://)[^/\s]+@"
+LONGEST_USER = 1000
+"""How many characters of a text are searched for the user of a URL."""
+HIDDEN = "(hidden)"
+PLAIN_MODULES = ("builtins", "datetime", "decimal", "fractions", "pathlib", "uuid")
+"""Where the classes are whose repr cannot contain a secret."""
 NOT_NUMBERS_IN_JSON = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 
 
 # -- text -----------------------------------------------------------------------------
 
 
-def value_text(value: object) -> str:
+def value_text(value: object, *, hides_secrets: bool = False) -> str:
     """Return the repr of *value*, cut off where it gets too long for one line."""
     text = ""
+    pieces = repr_pieces(value, LONGEST_VALUE + 1, hides_secrets=hides_secrets)
     try:
-        for piece in repr_pieces(value, LONGEST_VALUE + 1):
+        for piece in pieces:
             text += piece
             if len(text) > LONGEST_VALUE:
                 return f"{text[:LONGEST_VALUE]}…"
@@ -53,7 +65,9 @@ def whole_text(value: object) -> str:
         return class_text(value)
 
 
-def repr_pieces(value: Any, longest: int | None) -> Iterator[str]:
+def repr_pieces(
+    value: Any, longest: int | None, *, hides_secrets: bool = False
+) -> Iterator[str]:
     """
     Yield the repr of *value* in pieces, so that plain data need not be shown whole.
 
@@ -61,20 +75,45 @@ def repr_pieces(value: Any, longest: int | None) -> Iterator[str]:
     that contains itself.
     """
     kind = type(value)
-    if kind in TEXTS:
+    if hides_secrets and kind is str:
+        yield repr(hide_user(value[:LONGEST_USER])[:longest])
+    elif kind in TEXTS:
         yield repr(value[:longest])
     elif kind in BRACKETS and value:
         opening, closing = BRACKETS[kind]
         yield opening
         for number, item in enumerate(value):
             yield ", " if number else ""
-            yield from repr_pieces(item, longest)
+            yield from repr_pieces(item, longest, hides_secrets=hides_secrets)
             if kind is dict:
                 yield ": "
-                yield from repr_pieces(value[item], longest)
+                if hides_secrets and is_secret_name(item):
+                    yield HIDDEN
+                    continue
+                yield from repr_pieces(
+                    value[item], longest, hides_secrets=hides_secrets
+                )
         yield f",{closing}" if kind is tuple and len(value) == 1 else closing
     else:
-        yield own_repr(value)
+        yield harmless_text(value) if hides_secrets else own_repr(value)
+
+
+def harmless_text(value: object) -> str:
+    """Return the repr of a value that cannot contain a secret, else its class."""
+    if isinstance(value, Enum):
+        return f"{type(value).__name__}.{value.name}"
+    is_plain = type(value).__module__.partition(".")[0] in PLAIN_MODULES
+    return own_repr(value) if is_plain else class_text(value)
+
+
+def is_secret_name(name: object) -> bool:
+    """Tell whether what is called *name* should not be shown."""
+    return re.search(HIDDEN_NAMES, plain_text(name), re.IGNORECASE) is not None
+
+
+def hide_user(text: str) -> str:
+    """Return *text* without the users and passwords of URLs."""
+    return re.sub(USER_IN_URL, "***@", text)
 
 
 def own_repr(value: object) -> str:

@@ -8,7 +8,6 @@ hidden, and so is the ``repr`` of objects that could contain one.
 from __future__ import annotations
 
 import inspect
-import re
 from collections.abc import Mapping
 from datetime import date, time, timedelta
 from decimal import Decimal
@@ -31,6 +30,7 @@ from cmdx.inputs.classes import parts_of
 from cmdx.inputs.constraints import NAMES, constraints_in
 from cmdx.pictures.text import callable_name, quantity
 from cmdx.task import Task
+from cmdx.values import HIDDEN, hide_user, is_secret_name
 from cmdx.workflow.steps import Group, Step
 from cmdx.workflow.workflow import Workflow
 
@@ -45,12 +45,6 @@ if TYPE_CHECKING:
 WIDEST = 60
 """A cell longer than this is cut, except in the last column."""
 
-SECRET = re.compile(
-    r"passw|passphrase|secret|token|credential|api_?key|private_?key|auth(?!or(?!i))",
-    re.IGNORECASE,
-)
-USER_IN_URL = re.compile(r"(?<=://)[^/\s]+@")
-HIDDEN = "(hidden)"
 PLAIN = (
     str, int, float, complex, Decimal, Fraction, date, time, timedelta, UUID,
     PurePath, type(None),
@@ -219,7 +213,7 @@ def _is_secret(declared: Input) -> bool:
     default = declared.field.default
     if default is None or isinstance(default, bool) or default == "":
         return False
-    return SECRET.search(f"{declared.name} {declared.key}") is not None
+    return is_secret_name(f"{declared.name} {declared.key}")
 
 
 def _outputs(blueprint: Blueprint) -> list[str]:
@@ -393,7 +387,7 @@ def _value_text(value: Any) -> str:
     if isinstance(value, Mapping):
         return f"{len(value)} keys"
     if isinstance(value, PLAIN):
-        return USER_IN_URL.sub("***@", repr(value))
+        return hide_user(repr(value))
     return f"a {type(value).__name__}"
 
 

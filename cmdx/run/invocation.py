@@ -20,14 +20,18 @@ from typing import (
 
 from cmdx.chain import chain_of
 from cmdx.context import Context
-from cmdx.exceptions import DefinitionError, FinishedTaskError, did_you_mean
+from cmdx.exceptions import (
+    DefinitionError,
+    FinishedTaskError,
+    did_you_mean,
+    valid_inputs,
+)
 from cmdx.log import bound_logger
 from cmdx.outcome import FAILED, Halt, Status
-from cmdx.report import error_text
+from cmdx.report import error_text, invocation_line
 from cmdx.result import Result
 from cmdx.retry.inline import RetryOptions, call_again, value_or_raise
 from cmdx.run.lifecycle import drive
-from cmdx.run.record import valid_inputs
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -51,6 +55,10 @@ class Invocation:
 
         def rollback(self) -> Any:
             """Undo what ``work`` did; called when the task has failed."""
+
+    def __repr__(self) -> str:
+        """Show the task and the inputs it was given; what looks secret is hidden."""
+        return invocation_line(self)
 
     @property
     def context(self) -> Context:

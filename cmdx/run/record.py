@@ -33,12 +33,17 @@ from typing import (
 from cmdx import clock
 from cmdx.chain import chain_for_child, new_id
 from cmdx.context import Context
-from cmdx.exceptions import AsyncTaskError, FinishedTaskError, did_you_mean
+from cmdx.exceptions import (
+    AsyncTaskError,
+    FinishedTaskError,
+    did_you_mean,
+    valid_inputs,
+)
 from cmdx.inputs.errors import Errors
 from cmdx.inputs.resolve import plain_values
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
     from weakref import ref
 
     from cmdx.chain import Chain
@@ -254,12 +259,6 @@ class Run:
         """Take the plan from the class."""
         self.plan = state.pop("task")._cmdx_.plan
         self.__dict__.update(state)
-
-
-def valid_inputs(names: Iterable[str]) -> str:
-    """List the inputs of a task in a sentence."""
-    listing = ", ".join(names)
-    return f"Valid inputs: {listing}." if listing else "It declares no inputs."
 
 
 def check_can_start(

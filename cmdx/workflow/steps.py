@@ -12,7 +12,8 @@ import attrs
 
 from cmdx.declare.checks import check_count, check_kinds, refuse_unknown_keywords
 from cmdx.declare.gates import GATE_WORDS, Gate, check_gates
-from cmdx.exceptions import DefinitionError
+from cmdx.exceptions import DefinitionError, did_you_mean, valid_inputs
+from cmdx.inputs.collect import Fields
 from cmdx.task import Task
 from cmdx.workflow.executors import check_executor
 from cmdx.workflow.merging import check_merger
@@ -110,6 +111,7 @@ def step(
     if not all(isinstance(name, str) for pair in renames.items() for name in pair):
         message = f"{where}: map must map names of inputs to keys, got {map!r}."
         raise DefinitionError(message)
+    check_renames(where, task, renames)
     check_kinds(where, {"into": into, "on_failure": on_failure}, STEP_KINDS)
     return Step(task, renames, into, on_failure)
 
@@ -237,6 +239,39 @@ def check_task(where: str, task: Any) -> None:
             f"parallel(...), got {task!r}."
         )
         raise DefinitionError(message)
+
+
+def check_renames(
+    where: str, task: type[Task[Any]], renames: Mapping[str, str]
+) -> None:
+    """Refuse another name for an input that the task does not have."""
+    known = names_read_by(task)
+    for name in renames:
+        if known is not None and name not in known:
+            message = (
+                f"{where}: map names {name!r}, which is no input of "
+                f"{task.__qualname__}{did_you_mean(name, known)} {valid_inputs(known)}"
+            )
+            raise DefinitionError(message)
+
+
+def names_read_by(task: type[Task[Any]]) -> dict[str, None] | None:
+    """Return the inputs of a task and of its steps; None if it takes anything."""
+    names = dict.fromkeys(field.key for field in Fields.of(task).inputs.values())
+    inner = group_of(task)
+    if inner is None:
+        return names or None
+    for entry in steps_in(inner):
+        read = names_read_by(entry.task)
+        if read is None:
+            return None
+        names |= dict.fromkeys(entry.map.get(name, name) for name in read)
+    return names
+
+
+def group_of(task: type[Task[Any]]) -> Group | None:
+    """Return the steps of a workflow, None for another task."""
+    return getattr(task._cmdx_, "group", None)
 
 
 def steps_in(group: Group) -> Iterator[Step]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
+from cmdx.log import log_compensation
 from cmdx.outcome import SUCCEEDED
 from cmdx.run.lifecycle import has_failed, roll_back
 
@@ -47,6 +48,9 @@ async def roll_back_steps(run: Run) -> None:
             await roll_back(step, step._cmdx_)
         except BaseException as error:  # an interrupt, or a halt of an outer task
             raised.append(error)
+        else:
+            if step._cmdx_.record.rollback_error is None:
+                log_compensation(step)
     if raised:
         raise raised.pop(0)  # off the list, which this frame holds
 

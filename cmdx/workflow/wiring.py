@@ -6,13 +6,12 @@ import warnings
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cmdx.inputs.collect import Fields
-from cmdx.workflow.steps import Group, steps_in
+from cmdx.workflow.steps import Group, group_of, steps_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from cmdx.inputs.collect import Input
-    from cmdx.task import Task
     from cmdx.workflow.steps import Step
     from cmdx.workflow.workflow import Workflow
 
@@ -71,11 +70,6 @@ def provided_by(step: Step) -> set[str]:
     if inner is not None:
         provided.update(*map(provided_by, steps_in(inner)))
     return provided
-
-
-def group_of(task: type[Task[Any]]) -> Group | None:
-    """Return the steps of a workflow, None for another task."""
-    return getattr(task._cmdx_, "group", None)
 
 
 def warn_about_wiring(cls: type[Workflow[Any]]) -> None:

@@ -226,6 +226,17 @@ def test_its_message_is_the_reason():
     assert str(raised.value) == "declined"
 
 
+def test_the_value_of_a_failure_raises_a_fault_that_names_the_cure():
+    result = Shop.execute()
+    with pytest.raises(Pay.Fault) as raised:
+        _ = result.value
+
+    assert str(raised.value) == "declined"
+    assert raised.value.__notes__[-1] == (
+        "Shop failed and has no value. Check .success first, or use .value_or(default)."
+    )
+
+
 def test_its_message_names_the_task_when_there_is_no_reason():
     class Silent(Task[None]):
         def work(self) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import io
 import sys
+from dataclasses import dataclass
 
 import pytest
 
-from cmdx import Task, Workflow, parallel
+from cmdx import Task, Workflow, parallel, required
 
 pytestmark = pytest.mark.usefixtures("instant")
 
@@ -42,6 +43,11 @@ class Left(Task[None]):
 
 class Right(Left):
     pass
+
+
+@dataclass
+class Size:
+    width: int
 
 
 def flow(*steps):
@@ -88,6 +94,41 @@ def test_the_line_tells_what_became_of_the_rollback():
     assert repr(Broken.execute()).endswith(
         "card declined, rollback failed: OSError: the warehouse does not answer"
     )
+
+
+def test_the_line_lists_the_valid_inputs_if_one_is_missing():
+    class Greet(Task[str]):
+        name: str
+        language: str = required(alias="lang")
+        hour: int = required(source=lambda: 9)
+        loud: bool = False
+
+        def work(self):
+            return self.name
+
+    result = Greet.execute({})
+    name = Greet.__qualname__
+
+    assert repr(result) == (
+        f"✗ {name} 0 µs: name is required. lang is required. "
+        "Valid inputs: name, lang, loud."
+    )
+    assert result.reason == "name is required. lang is required"
+    assert result.summary() == result.reason
+    assert rows_of(result) == [f"✗ {name} 0 µs {result.reason}"]
+
+
+@pytest.mark.parametrize(
+    "given", [{"size": "big"}, {"size": {}}, {"size": {"width": 7}, "number": "x"}]
+)
+def test_the_line_lists_no_inputs_if_a_given_one_is_wrong(given):
+    class Draw(Task[None]):
+        size: Size
+        number: int = 1
+
+        def work(self): ...
+
+    assert "Valid inputs" not in repr(Draw.execute(given))
 
 
 def test_the_data_tells_all_of_it():

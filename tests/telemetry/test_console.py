@@ -208,7 +208,49 @@ def test_lines_have_colours_on_a_terminal_only(task, monkeypatch):
     assert "\x1b[" not in refused
 
 
-# -- a rollback that failed ---------------------------------------------------------
+# -- rollbacks ----------------------------------------------------------------------
+
+
+class Reserve(Good):
+    def rollback(self):
+        return None
+
+
+class Quiet(Reserve, log=False):
+    pass
+
+
+class Paid(Workflow[None]):
+    steps = (Reserve, Quiet, Good)
+
+
+class Sale(Workflow[None]):
+    steps = (Paid, Stuck, Bad)
+
+
+def test_each_step_that_is_rolled_back_is_a_line():
+    stream = io.StringIO()
+    enable_logging("json", stream=stream)
+    result = Sale.execute()
+    lines = [json.loads(line) for line in stream.getvalue().splitlines()]
+
+    assert [(line["event"], line["task"]) for line in lines[-3:]] == [
+        ("rollback_failed", "Stuck"),
+        ("task_rolled_back", "Reserve"),
+        ("task_executed", "Sale"),
+    ]
+    (reserve,) = [done for done in result.chain if done.task is Reserve]
+    assert lines[-2]["level"] == "info"
+    assert (lines[-2]["tid"], lines[-2]["cid"]) == (reserve.tid, result.cid)
+
+
+def test_a_step_that_is_rolled_back_is_a_short_line_for_people():
+    class Refused(Workflow[None]):
+        steps = (Reserve, Bad)
+
+    text, result = written(Refused)
+
+    assert f"\n  Reserve: task_rolled_back #{result.cid[-6:]}\n" in text
 
 
 def test_a_failed_rollback_is_one_warning():

@@ -300,6 +300,56 @@ def test_wrong_options_of_a_step_are_refused(options, message):
         step(A, **options)
 
 
+class Ask(Task[None]):
+    order_id: int
+    number: int = required(alias="nr")
+    hint: str | None = None
+
+    def work(self) -> None: ...
+
+
+class Asks(Workflow[None]):
+    order_id: int = required()
+    count: int = 1
+    steps = (step(Ask, map={"nr": "count"}),)
+
+
+class Open(Workflow[None]):
+    order_id: int = required()
+    steps = (A,)
+
+
+@pytest.mark.parametrize(
+    ("task", "name", "words"),
+    [
+        (Ask, "ordr_id", "which is no input of Ask; did you mean 'order_id'?"),
+        (Ask, "number", "Valid inputs: order_id, nr, hint."),
+        (Asks, "cuont", "Valid inputs: order_id, count, hint."),
+    ],
+)
+def test_a_name_for_an_input_that_a_task_does_not_have_is_refused(task, name, words):
+    with pytest.raises(
+        DefinitionError, match=rf"step\(\): map names '{name}'"
+    ) as error:
+        step(task, map={"order_id": "id", name: "key"})
+    assert words in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("task", "name"),
+    [
+        (Ask, "nr"),
+        (Ask, "hint"),
+        (Asks, "count"),
+        (Asks, "hint"),
+        (A, "x"),
+        (Open, "x"),
+    ],
+)
+def test_a_name_that_a_task_or_its_steps_can_read_is_taken(task, name):
+    assert step(task, map={name: "key"}).map == {name: "key"}
+
+
 @pytest.mark.parametrize(
     ("listing", "keyword", "said"),
     [
