@@ -87,8 +87,14 @@ def result_line(result: Result[Any]) -> str:
 
 
 def invocation_line(task: Invocation) -> str:
-    """Return a task with the inputs it was given on one line, secrets hidden."""
+    """
+    Return a task with the inputs it was given on one line, secrets hidden.
+
+    Once it runs it shows none: signals and logs pass it on to others.
+    """
     run = task._cmdx_
+    if run.phase != "new":
+        return printable(f"{run.task.__qualname__}(...)")
     values = run.given if run._context is None else run._context
     keys = [plan.key for plan in run.plan.inputs] or list(values)
     given = (key for key in keys if key in values)

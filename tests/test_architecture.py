@@ -64,8 +64,8 @@ LINES = """
     declare.registry  declare.decorators  declare.signatures  declare.methods  report
     retry.budget  run.deadlines
     declare.checks
-    outcome
-    exceptions  clock  locks  values  inputs.texts
+    outcome  inputs.texts
+    exceptions  clock  locks  values
 """
 
 HEIGHTS = {

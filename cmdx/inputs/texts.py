@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol, TypeAlias
 
+from cmdx.values import plain_text
+
 
 class LazyText(Protocol):
     """A string that is looked up when it is used."""
@@ -34,4 +36,4 @@ def is_text(value: object) -> bool:
 def string_of(text: Text) -> str:
     """Return a text as a string, in the language of this moment."""
     made = text() if callable(text) else text
-    return made if isinstance(made, str) else str(made)
+    return made if isinstance(made, str) else plain_text(made)

@@ -57,7 +57,7 @@ class Invocation:
             """Undo what ``work`` did; called when the task has failed."""
 
     def __repr__(self) -> str:
-        """Show the task and the inputs it was given; what looks secret is hidden."""
+        """Show the task, and its inputs until it runs; what looks secret is hidden."""
         return invocation_line(self)
 
     @property

@@ -54,11 +54,11 @@ def test_a_shared_context_shows_the_inputs_alone():
     assert repr(Greet(context)) == "Greet(name='Ada')"
 
 
-def test_a_task_that_runs_or_has_run_shows_the_same(run):
-    assert run(Greet, name="Ada", n="2").value == "Greet(name='Ada', n='2')"
+def test_a_task_that_runs_or_has_run_shows_no_inputs(run):
+    assert run(Greet, name="Ada", n="2").value == "Greet(...)"
 
     task = Open(x=1)
-    assert task.run().value == repr(task) == "Open(x=1)"
+    assert task.run().value == repr(task) == "Open(...)"
 
 
 @pytest.mark.parametrize(
