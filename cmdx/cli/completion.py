@@ -31,8 +31,8 @@ SCRIPTS = {
 # eval "$(cmdx completion bash)"
 _cmdx() {
     local line=${COMP_LINE:0:COMP_POINT} IFS=$'\\n'
-    local word=${line##*[[:space:]]}
-    local kept=${word%"${word##*[:=]}"}  # bash replaces what follows a colon or =
+    local word=${line##*[[:space:]]} breaks=${COMP_WORDBREAKS//[^:=]} kept=
+    [[ $breaks ]] && kept=${word%"${word##*[$breaks]}"}  # bash replaces what follows
     COMPREPLY=($(cmdx completion bash --line "$line" 2>/dev/null))
     COMPREPLY=("${COMPREPLY[@]#"$kept"}")
     [[ ${#COMPREPLY[@]} -eq 1 && $COMPREPLY == *[:=] ]] && compopt -o nospace
@@ -43,8 +43,8 @@ complete -o default -F _cmdx cmdx
 # eval "$(cmdx completion zsh)", after compinit
 _cmdx() {
     local -a whole open
-    local word
-    for word in ${(f)"$(cmdx completion zsh --line "$LBUFFER" 2>/dev/null)"}; do
+    local word line="${(j: :)words[1,CURRENT-1]} $PREFIX"  # of this command alone
+    for word in ${(f)"$(cmdx completion zsh --line "$line" 2>/dev/null)"}; do
         if [[ $word == *[:=] ]]; then open+=("$word"); else whole+=("$word"); fi
     done
     (( $#whole + $#open )) || { _files; return }

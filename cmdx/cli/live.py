@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import ExitStack, contextmanager
+from itertools import chain
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
@@ -86,6 +87,7 @@ class LiveTree:
     def __init__(self, root: Invocation) -> None:
         self._root = root._cmdx_
         self._rows: dict[str, Row] = {}
+        self._running: dict[str, Row] = {}
         self._lock = Lock()  # steps run in threads, and another one draws
         self._shapes = marks(sys.stderr)
 
@@ -108,27 +110,31 @@ class LiveTree:
         """Keep what became of a task; one that a middleware ended is new."""
         if self.is_inside(task._cmdx_):
             with self._lock:
-                self._rows[task._cmdx_.tid] = Row(task._cmdx_, result)
+                row = self._rows[task._cmdx_.tid] = Row(task._cmdx_, result)
+                self._running.pop(row.run.tid, None)
+                if result is None:
+                    self._running[row.run.tid] = row
 
-    def is_inside(self, run: Run | None) -> bool:
+    def is_inside(self, run: Run) -> bool:
         """Tell whether *run* is one of those that are shown."""
-        while run is not None and run is not self._root:
-            run = run.parent
-        return run is not None
+        return any(around is self._root for around in runs_around(run))
 
     def render(self, height: int) -> Text:
-        """Return the rows as text; of too many, the root and the latest ones."""
-        lines = self.lines()
-        if len(lines) > height - 1:
-            hidden = f"… {len(lines) - height + 2} rows"
-            lines = [lines[0], Text(hidden, "dim"), *lines[len(lines) - height + 3 :]]
+        """Return the rows as text; of too many, those that run and the latest ones."""
+        room = height - 1
+        count = len(self._rows)
+        lines = self.lines(None if count <= room else room - 1)
+        if count > room:
+            dots = "…" if self._shapes is UNICODE_MARKS else "..."
+            lines.insert(1, Text(f"{dots} {count - len(lines)} rows", "dim"))
         text = Text("\n", no_wrap=True, overflow="ellipsis")
         return text.join(lines)
 
-    def lines(self) -> list[Text]:
-        """Return a line for each row, in the order of ``Chain.tree``."""
+    def lines(self, most: int | None = None) -> list[Text]:
+        """Return lines of rows, *most* of them or all, in the order of a tree."""
         with self._lock:
-            rows = sorted(self._rows.values(), key=lambda row: row.run.started)
+            kept = self._rows.values() if most is None else self.latest_rows(most)
+            rows = sorted(kept, key=lambda row: row.run.started)
         nodes = {row.run.tid: (parent_tid(row.run), row) for row in rows}
         drawn = list(branches_of(rows_of(nodes), self._shapes))
         widths = [len(branch) + len(name_of(row)) for branch, row in drawn]
@@ -137,6 +143,28 @@ class LiveTree:
             self.line(branch, row, width - taken)
             for (branch, row), taken in zip(drawn, widths, strict=True)
         ]
+
+    def latest_rows(self, most: int) -> list[Row]:
+        """
+        Return at most so many rows: those that run, then the latest that have ended.
+
+        A row is taken only together with the rows around it, up to the root. Looking
+        for them takes no longer in a run of many tasks than in one of few.
+        """
+        found: dict[str, Row] = {}
+        running, latest = self._running.values(), self._rows.values()
+        for row in chain(reversed(running), reversed(latest)):
+            if len(found) >= most:
+                break
+            path = [
+                self._rows[run.tid]
+                for run in runs_around(row.run)
+                if run.tid in self._rows and run.tid not in found
+            ]
+            if found and len(found) + len(path) > most:
+                break
+            found.update({around.run.tid: around for around in path[:most]})
+        return list(found.values())
 
     def line(self, branch: str, row: Row, padding: int) -> Text:
         """Return the line of *row*."""
@@ -156,6 +184,13 @@ class LiveTree:
         """Return how a task that runs is marked at this moment."""
         frames = FRAMES if self._shapes is UNICODE_MARKS else ASCII_FRAMES
         return frames[int(clock.Clock.monotonic() * FRAMES_PER_SECOND) % len(frames)]
+
+
+def runs_around(run: Run | None) -> Iterator[Run]:
+    """Yield *run*, the one that started it, and so on to the root."""
+    while run is not None:
+        yield run
+        run = run.parent
 
 
 def parent_tid(run: Run) -> str | None:

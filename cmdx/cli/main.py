@@ -18,7 +18,7 @@ from cmdx.cli.inspect import add_inspect
 from cmdx.cli.migrate import add_migrate
 from cmdx.cli.pages import open_page
 from cmdx.cli.queues import add_jobs, add_worker
-from cmdx.cli.run import add_run
+from cmdx.cli.run import add_run, input_cure
 from cmdx.cli.targets import Misuse, working_folder_on_path
 
 if TYPE_CHECKING:
@@ -54,7 +54,8 @@ def _take_words(
     takes_words = hasattr(parsed, "words")
     unknown = [word for word in words if not takes_words or word.startswith("-")]
     if unknown:
-        parser.error(f"unrecognized arguments: {' '.join(unknown)}")
+        cure = input_cure(unknown[0], words) if takes_words else ""
+        parser.error(f"unrecognized arguments: {' '.join(unknown)}{cure}")
     if words:
         parsed.words = words
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 import sys
 from argparse import RawDescriptionHelpFormatter
 from contextlib import contextmanager, nullcontext, redirect_stdout
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from cmdx import log
@@ -178,6 +179,17 @@ class Form(dict[str, str]):
     def getlist(self, key: str) -> list[str]:
         """Return all values, as the forms of web frameworks do."""
         return self.texts[key]
+
+
+def input_cure(option: str, words: Sequence[str]) -> str:
+    """Say how to write an input that was written as an *option*, one of *words*."""
+    key, sign, text = option.lstrip("-").partition("=")
+    target, *others = [word for word in words if not word.startswith("-")] or [""]
+    if not sign:
+        after = [word for before, word in pairwise(words) if before == option]
+        text = next((word for word in after if word in others), "...")
+    example = f"{target or 'module:Task'} {key.replace('-', '_')}={text}"
+    return f". Inputs are written without dashes: {example}"
 
 
 def inputs_in_file(path: str) -> dict[str, Any]:

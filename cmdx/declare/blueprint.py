@@ -13,6 +13,7 @@ From what a class and its ancestors say to what will be done.
 from __future__ import annotations
 
 import inspect
+import warnings
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import attrs
@@ -29,6 +30,7 @@ from cmdx.declare.keywords import (
     Settings,
     compile_deprecation,
     compile_refusal,
+    frames_of_ours,
 )
 from cmdx.declare.middleware import (
     MiddlewareDeclaration,
@@ -42,7 +44,7 @@ from cmdx.exceptions import DefinitionError, ImplementationError
 from cmdx.inputs.collect import Fields
 from cmdx.inputs.outputs import output_plan
 from cmdx.retry.decide import Limits, compile_policy
-from cmdx.retry.policy import RetryDeclaration, RetryPolicy
+from cmdx.retry.policy import RetryDeclaration, RetryPolicy, rules_without_effect
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
@@ -113,7 +115,9 @@ class Definition:
         check_decorators(self.task)
         if not callable(getattr(self.task, "work", None)):
             raise ImplementationError(self.task)
-        return Plan(Blueprint.of(self.task))
+        blueprint = Blueprint.of(self.task)
+        warn_about_retries(blueprint)
+        return Plan(blueprint)
 
     def inputs(self) -> Iterator[InputPlan]:
         """Yield what takes the values of a source."""
@@ -273,6 +277,14 @@ def check_work(cls: type[Task[Any]]) -> None:
             "`name: str`."
         )
         raise DefinitionError(message)
+
+
+def warn_about_retries(blueprint: Blueprint) -> None:
+    """Warn, at the line that uses the task, about rules that retry nothing."""
+    task = blueprint.task
+    for problem in rules_without_effect(task, blueprint.retry_policy):
+        message = f"{task.__qualname__}: {problem}"
+        warnings.warn(message, UserWarning, stacklevel=frames_of_ours() + 1)
 
 
 def check_decorators(cls: type[Task[Any]]) -> None:

@@ -24,7 +24,7 @@ from cmdx.declare.checks import check_count, check_kinds, check_names, check_sec
 from cmdx.declare.decorators import declare, is_task_class
 from cmdx.declare.gates import GATE_WORDS, Gate, check_retry_gates
 from cmdx.declare.signatures import check_plain_call
-from cmdx.exceptions import DefinitionError
+from cmdx.exceptions import DefinitionError, did_you_mean
 from cmdx.retry.budget import RetryBudget
 
 if TYPE_CHECKING:
@@ -211,6 +211,33 @@ def retry_on(
     classes = tuple(exception_classes(exceptions))
     declaration = RetryDeclaration(classes, options, rule)
     return lambda cls: declare(cls, declaration, by="retry_on")
+
+
+def rules_without_effect(cls: type[Task[Any]], policy: RetryPolicy) -> list[str]:
+    """
+    Say which rules that *cls* declares itself retry nothing, though they should.
+
+    A class that inherits such a rule need not use it: a base class may declare the
+    options that the tasks derived from it have in common.
+    """
+    own = {
+        declaration.rule
+        for declaration in vars(cls)["_cmdx_"].declarations
+        if isinstance(declaration, RetryDeclaration)
+    }
+    return [
+        f"@retry_on{'' if rule.name is None else f' with rule={rule.name!r}'} lists no "
+        f"exceptions, so nothing is retried{other_rule(rule, policy)} List them: "
+        f"@retry_on(TimeoutError, ...)."
+        for rule in policy.rules
+        if rule.name in own and rule.limit and not rule.exceptions
+    ]
+
+
+def other_rule(rule: RetryRule, policy: RetryPolicy) -> str:
+    """End a sentence about *rule*, with the nearest rule that has exceptions."""
+    known = [other.name for other in policy.rules if other.name and other.exceptions]
+    return did_you_mean(rule.name or "", known)
 
 
 def other_words(words: str, use: str) -> dict[str, str]:

@@ -120,6 +120,7 @@ BASH = shutil.which("bash")
 needs_bash = pytest.mark.skipif(BASH is None, reason="bash is not installed")
 # What bash sets before it calls the function, as far as that asks for it.
 COMPLETE = """
+COMP_WORDBREAKS=${COMP_WORDBREAKS//[$2]}
 eval "$(cmdx completion bash)"
 COMP_LINE=$1 COMP_POINT=${#1}
 _cmdx 2>/dev/null
@@ -150,7 +151,31 @@ def with_cmdx():
 )
 def test_bash_completes_what_follows_a_colon_or_an_equals_sign(line, replies):
     done = subprocess.run(  # noqa: S603 -- our own script
-        [BASH, "-c", COMPLETE, "bash", line],
+        [BASH, "-c", COMPLETE, "bash", line, "x"],
+        env=with_cmdx(),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.splitlines() == replies
+
+
+@needs_bash
+@pytest.mark.parametrize(
+    ("line", "not_breaking", "replies"),
+    [
+        ("cmdx run done_app:", "=", ["Greet", "Greetings"]),
+        ("cmdx run done_app:Greet size=b", "=", ["size=big"]),
+        ("cmdx run done_app:Greeti", ":", ["done_app:Greetings"]),
+        ("cmdx run done_app:Greet size=", ":", ["small", "big"]),
+        ("cmdx run done_app:Greeti", ":=", ["done_app:Greetings"]),
+        ("cmdx run done_app:Greet size=b", ":=", ["size=big"]),
+        ("cmdx ins", ":=", ["inspect"]),
+    ],
+)
+def test_bash_replaces_what_follows_its_own_word_breaks(line, not_breaking, replies):
+    done = subprocess.run(  # noqa: S603 -- our own script
+        [BASH, "-c", COMPLETE, "bash", line, not_breaking],
         env=with_cmdx(),
         capture_output=True,
         text=True,
@@ -183,14 +208,28 @@ def test_bash_uses_the_function_for_the_command():
         ("cmdx ru\tdone_ap\tGreeti", "cmdx run done_app:Greeti"),
         ("cmdx run done_app:Greet na\tAda", "cmdx run done_app:Greet name=Ada"),
         ("cmdx run done_app:Greet size=b\tx", "cmdx run done_app:Greet size=big x"),
+        (
+            "true && cmdx run done_app:Greet size=b\tx",
+            "&& cmdx run done_app:Greet size=big x",
+        ),
+        (
+            "COMP_WORDBREAKS=${COMP_WORDBREAKS//=}\ncmdx run done_app:Greet size=b\tx",
+            "Greet size=big x",
+        ),
     ],
 )
 def test_the_tab_key_completes_in_an_interactive_bash(typed, completed):
+    command = [BASH, "--norc", "--noprofile", "-i"]
+    assert completed in typed_in(command, 'eval "$(cmdx completion bash)"', typed)
+
+
+def typed_in(command, script, typed):
+    """Return what an interactive shell shows after a script, when a line is typed."""
     import pty
 
     ours, theirs = pty.openpty()
     shell = subprocess.Popen(  # noqa: S603 -- our own script
-        [BASH, "--norc", "--noprofile", "-i"],
+        command,
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,
@@ -198,11 +237,11 @@ def test_the_tab_key_completes_in_an_interactive_bash(typed, completed):
         start_new_session=True,
     )
     os.close(theirs)
-    os.write(ours, b'eval "$(cmdx completion bash)"\n')
+    os.write(ours, f"{script}\n".encode())
     os.write(ours, f"{typed}\nexit\n".encode())
     shown = read_all(ours)
     shell.wait(timeout=60)
-    assert completed in shown.replace("\r", "").replace("\a", "")
+    return shown.replace("\r", "").replace("\a", "")
 
 
 def read_all(terminal):
@@ -217,3 +256,24 @@ def read_all(terminal):
             os.close(terminal)
             return shown.decode()
         shown += piece
+
+
+# -- zsh -------------------------------------------------------------------------------
+
+ZSH = shutil.which("zsh")
+
+
+@pytest.mark.skipif(ZSH is None, reason="zsh is not installed")
+@pytest.mark.parametrize(
+    ("typed", "completed"),
+    [
+        ("cmdx run done_app:Greet na\tAda", "name=Ada"),
+        ("cmdx run done_app:Greet size=b\t", "size=big"),
+        ("true && cmdx run done_app:Greet na\tAda", "name=Ada"),
+        ("true; X=1 cmdx run done_app:Greet size=b\t", "size=big"),
+        ("true | cmdx run done_ap\tGreetings", "done_app:Greetings"),
+    ],
+)
+def test_the_tab_key_completes_in_an_interactive_zsh(typed, completed):
+    script = 'autoload compinit; compinit -u -D; eval "$(cmdx completion zsh)"'
+    assert completed in typed_in([ZSH, "-f", "-i"], script, typed)

@@ -935,7 +935,9 @@ def test_options_without_errors_are_no_retries():
     class Hopeful(Task[None]):
         def work(self) -> None: ...
 
-    assert describe(Hopeful).endswith("Retries\n  none: a failure is final")
+    with pytest.warns(UserWarning, match="lists no exceptions"):
+        described = describe(Hopeful)
+    assert described.endswith("Retries\n  none: a failure is final")
 
 
 def test_describing_a_task_runs_nothing():

@@ -341,6 +341,27 @@ def test_an_option_that_is_not_there_is_refused(capsys):
     assert "unrecognized arguments: --jsno" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("words", "example"),
+    [
+        (("run_app:Greet", "--name", "Ada"), "run_app:Greet name=Ada"),
+        (("run_app:Greet", "--name=Ada"), "run_app:Greet name=Ada"),
+        (("run_app:Greet", "--first-name", "Ada"), "run_app:Greet first_name=Ada"),
+        (("run_app:Greet", "--loud", "--name", "Ada"), "run_app:Greet loud=..."),
+        (("--loud", "run_app:Greet"), "run_app:Greet loud=..."),
+        (("--loud",), "module:Task loud=..."),
+    ],
+)
+def test_an_input_written_as_an_option_is_told_how_to_be_written(
+    words, example, capsys
+):
+    with pytest.raises(SystemExit) as exit_:
+        run(*words)
+    assert exit_.value.code == 2
+    told = f". Inputs are written without dashes: {example}\n"
+    assert capsys.readouterr().err.endswith(told)
+
+
 def test_other_commands_still_refuse_words_they_do_not_take(capsys):
     with pytest.raises(SystemExit) as exit_:
         main(["inspect", "run_app:Greet", "name=Ada"])
@@ -614,6 +635,77 @@ def test_a_live_tree_that_is_too_high_shows_the_root_and_the_latest():
     assert "Root " in lines[0]
     assert lines[1] == "… 17 rows"
     assert [line[-8:] for line in lines[2:]] == ["value=17", "value=18", "value=19"]
+
+
+def test_a_live_tree_draws_no_more_rows_than_it_shows(monkeypatch):
+    class Leaf(Task[None]):
+        def work(self) -> None: ...
+
+    class Root(Task[None]):
+        def work(self) -> None:
+            for _ in range(500):
+                Leaf.execute()
+
+    root = Root()
+    tree = LiveTree(root)
+    with tree.listen():
+        root.run()
+    drawn = []
+    line = tree.line
+    monkeypatch.setattr(tree, "line", lambda *row: drawn.append(row) or line(*row))
+    assert tree.render(6).plain.splitlines()[1] == "… 497 rows"
+    assert len(drawn) == 4
+
+
+def test_a_live_tree_that_is_too_high_keeps_what_runs_with_the_tasks_around_it():
+    shown = []
+
+    class Leaf(Task[None]):
+        def work(self) -> None: ...
+
+    class Deep(Task[None]):
+        def work(self) -> None:
+            Leaf.execute()
+            shown.extend(tree.render(7).plain.splitlines())
+
+    class Branch(Task[None]):
+        def work(self) -> None:
+            for _ in range(20):
+                Leaf.execute()
+            Deep.execute()
+
+    class Root(Task[None]):
+        def work(self) -> None:
+            Branch.execute()
+
+    root = Root()
+    tree = LiveTree(root)
+    with tree.listen():
+        root.run()
+    assert shown.pop(1) == "… 19 rows"
+    names = [re.search(r"(\w+)  ", line)[1] for line in shown]
+    assert names == ["Root", "Branch", "Leaf", "Deep", "Leaf"]
+
+
+def test_a_live_tree_that_is_too_deep_shows_its_end():
+    shown = []
+
+    class Nested(Task[None]):
+        depth: int
+
+        def work(self) -> None:
+            if self.depth:
+                Nested.execute(depth=self.depth - 1)
+            else:
+                shown.extend(tree.render(5).plain.splitlines())
+
+    root = Nested(depth=9)
+    tree = LiveTree(root)
+    with tree.listen():
+        root.run()
+    assert len(shown) == 4
+    assert shown[1] == "… 7 rows"
+    assert tree.render(2).plain == tree.render(1).plain == "… 10 rows"
 
 
 def test_a_live_tree_is_ascii_where_the_terminal_is(monkeypatch):

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import inspect
 import math
 from decimal import Decimal
 from fractions import Fraction
@@ -32,6 +33,7 @@ def test_a_task_without_a_declaration_is_not_retried(execute, instant):
     assert (result.failed, result.retries, instant.pauses) == (True, 0, [])
 
 
+@pytest.mark.filterwarnings("ignore:.*lists no exceptions")
 def test_options_without_an_exception_retry_nothing(execute, instant):  # R-004-1
     @retry_on(limit=5, delay=1.0, jitter="linear", if_=True)
     class Charge(Down):
@@ -42,6 +44,7 @@ def test_options_without_an_exception_retry_nothing(execute, instant):  # R-004-
     assert (result.retries, instant.pauses) == (0, [])
 
 
+@pytest.mark.filterwarnings("ignore:.*lists no exceptions")
 def test_retry_on_without_anything_retries_nothing(execute):  # R-004-1
     @retry_on()
     class Charge(Down):
@@ -49,6 +52,62 @@ def test_retry_on_without_anything_retries_nothing(execute):  # R-004-1
 
     assert execute(Charge).retries == 0
     assert Charge.retry_policy == Down.retry_policy
+
+
+def test_a_rule_that_retries_nothing_is_a_warning_at_the_line_that_uses_it():
+    @retry_on(limit=2)
+    class Charge(Down):
+        pass
+
+    with pytest.warns(UserWarning, match="lists no") as warned:
+        Charge.execute()
+    here = inspect.currentframe().f_lineno - 1
+
+    (warning,) = warned
+    assert (warning.filename, warning.lineno) == (__file__, here)
+    assert str(warning.message) == (
+        f"{Charge.__qualname__}: @retry_on lists no exceptions, so nothing is retried. "
+        "List them: @retry_on(TimeoutError, ...)."
+    )
+
+
+def test_a_misspelt_rule_is_a_warning_that_names_the_right_one():
+    @retry_on(TimeoutError, rule="network", delay=0)
+    class Parent(Down):
+        pass
+
+    @retry_on(limit=5, rule="netwrok")
+    class Child(Parent):
+        pass
+
+    words = r"rule='netwrok' lists no .*did you mean 'network'\?"
+    with pytest.warns(UserWarning, match=words):
+        assert Child.execute().retries == 3
+
+
+def test_options_that_are_meant_for_other_exceptions_are_no_warning(execute):
+    @retry_on(limit=5, delay=0)  # what tasks derived from it have in common
+    class Base(Down):
+        pass
+
+    class Plain(Base):
+        pass
+
+    @retry_on(TimeoutError)
+    @retry_on(limit=1)
+    class Retried(Base):
+        pass
+
+    @retry_on(limit=0)
+    class Disabled(Retried):
+        pass
+
+    @retry_on(limit=0)
+    class Never(Down):
+        pass
+
+    tasks = (Plain, Retried, Disabled, Never)
+    assert [execute(task).retries for task in tasks] == [0, 1, 0, 0]
 
 
 def test_by_default_work_is_tried_four_times_half_a_second_apart(execute, instant):

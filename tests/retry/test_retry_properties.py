@@ -331,6 +331,7 @@ def expected_retries(rules, error):
     return 0
 
 
+@pytest.mark.filterwarnings("ignore:.*lists no exceptions")
 @in_any_case
 @given(
     family=families,

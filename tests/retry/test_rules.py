@@ -130,6 +130,7 @@ def test_none_restores_the_default_of_an_option_of_a_rule():
     assert (named.limit, named.delay) == (3, 9)
 
 
+@pytest.mark.filterwarnings("ignore:.*lists no exceptions")
 def test_the_options_of_a_rule_leave_the_unnamed_one_alone(execute):
     @retry_on(limit=5, rule="network")
     @retry_on(TimeoutError, limit=1)
@@ -140,6 +141,7 @@ def test_the_options_of_a_rule_leave_the_unnamed_one_alone(execute):
     assert Charge.retry_policy.limit == 1
 
 
+@pytest.mark.filterwarnings("ignore:.*lists no exceptions")
 def test_a_rule_without_exceptions_retries_nothing(execute):
     @retry_on(limit=5, rule="network")
     class Charge(Failing):
