@@ -269,8 +269,11 @@ def belongs_to(result: Result[Any] | None, chain: Chain) -> TypeGuard[Result[Any
 
 def record_behind(error: Any, chain: Chain) -> Any:
     """Return the record behind a fault of *chain*, anything else as it is."""
-    if isinstance(error, Fault) and belongs_to(error.result, chain):
+    if not isinstance(error, Fault):
+        return error
+    if belongs_to(error.result, chain):
         return error.result._record
+    error._passed_on_by = None  # it may be of the chain, which would be a cycle
     return error
 
 

@@ -159,6 +159,15 @@ class Fault(CmdxError):  # noqa: N818 -- the program works as intended
         self.result: Result[Any] = result
         """The result of the task where the failure started."""
 
+    _passed_on_by: Result[Any] | None = None
+    """The result it was raised for, if that passes the failure on."""
+
+    @property
+    def _failure(self) -> Result[Any]:
+        """The result it was raised for, which may give the failure another code."""
+        by = self._passed_on_by
+        return self.result if by is None else by
+
     @property
     def task(self) -> type[Task[Any]]:
         """The class of the task that failed."""
@@ -187,7 +196,7 @@ class RecordedError(Exception):
         type_name: The name of its class.
         message: Its text.
         traceback: Where it was raised, as text; empty if that is not known.
-        code: Its ``code``, if that is an error code or an HTTP status.
+        code: Its ``code``, if that is a text or an HTTP status.
         class_code: The code that ``cmdx.guidance.causes`` had for its class.
     """
 

@@ -253,6 +253,8 @@ class Result(Generic[V_co]):
         told = self if self._record.raises_fault else deepest
         fault = told.task.Fault(told)
         fault.__cause__ = self._root_cause
+        if told is not self:
+            fault._passed_on_by = self
         if deepest.halted_at is not None:
             fault.add_note(f"halted at {deepest.halted_at}")
         for note in notes:

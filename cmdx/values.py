@@ -132,6 +132,21 @@ def plain_text(value: object) -> str:
         return whole_text(value)
 
 
+def text_of(value: Any) -> str:
+    """Return text as it is, and anything else as ``str`` does, or as its repr."""
+    if issubclass(type(value), str):
+        return str.__str__(value)  # a subclass may show another text
+    return plain_text(value)
+
+
+def encodable_text(value: object) -> str:
+    """Return *value* as text that UTF-8 can encode: lone surrogates are replaced."""
+    text = text_of(value)
+    if text.isascii():
+        return text
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
 def class_text(value: object) -> str:
     """Return text for a *value* that cannot be shown."""
     return f"<{type(value).__qualname__}>"
@@ -186,3 +201,14 @@ def container_data(value: Any, around: tuple[int, ...]) -> Any:
 def key_text(key: Any) -> str:
     """Return the key of a mapping as text, as JSON needs it."""
     return key if issubclass(type(key), str) else whole_text(key)
+
+
+def plain_code(value: object) -> str | int | None:
+    """Return the code that is a text, a number or an enum member; None for others."""
+    if isinstance(value, Enum):
+        value = value.value if isinstance(value.value, str | int) else value.name
+    if isinstance(value, str):
+        return text_of(value) or None
+    if not isinstance(value, int) or isinstance(value, bool) or value == 0:
+        return None
+    return value if json_data(value) is value else None  # it has thousands of digits

@@ -3,6 +3,7 @@ What a server says about retrying.
 
 ``guidance``: the ``Guidance`` value, and what it permits  ←
 ``codes``: the guidance for each error code
+``failures``: what a failed result and its origins say about the failure
 ``protocol``: reading requests and responses of the Forrst protocol
 ``parse``: guidance from errors, results, HTTP responses and Forrst responses
 ``server``: guidance for the callers of a server

@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING
 
 from cmdx import DefinitionError, RecordedError
 from cmdx.guidance.guidance import Guidance
-from cmdx.run.continuation import plain_code
 from cmdx.run.deadlines import DeadlineExceeded
+from cmdx.values import plain_code
 
 if TYPE_CHECKING:
-    from collections.abc import MutableMapping
+    from collections.abc import Container, MutableMapping
 
 RATE_LIMITED = "RATE_LIMITED"
 UNAVAILABLE = "UNAVAILABLE"
@@ -209,12 +209,27 @@ def own_code(error: BaseException) -> str | None:
     return code_of_value(code_attribute(error))
 
 
-def code_attribute(error: BaseException) -> str | int | None:
-    """Return the ``code`` of an exception if it is an error code or an HTTP status."""
+def code_attribute(
+    error: BaseException, listed: Container[str] | None = None
+) -> str | int | None:
+    """
+    Return the ``code`` of an exception if it is an error code or an HTTP status.
+
+    Args:
+        error: The exception.
+        listed: Codes of any form that count; by default those of ``statuses``.
+    """
+    code = text_or_status(error)
+    if not isinstance(code, str) or CODE_PATTERN.fullmatch(code):
+        return code
+    known = statuses if listed is None else listed
+    return code if code in codes or code in known else None
+
+
+def text_or_status(error: BaseException) -> str | int | None:
+    """Return the ``code`` of an exception if it is a text or an HTTP status."""
     code = plain_code(attribute_of(error, "code"))
-    if not isinstance(code, str):
-        return None if code_of_status(code) is None else code
-    return code if code in codes or CODE_PATTERN.fullmatch(code) else None
+    return code if isinstance(code, str) or code_of_status(code) else None
 
 
 def attribute_of(error: object, name: str) -> object:

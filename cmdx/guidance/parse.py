@@ -28,6 +28,7 @@ from cmdx.guidance.codes import (
     statuses,
 )
 from cmdx.guidance.codes import codes as known_codes
+from cmdx.guidance.failures import failures_of, notes_of
 from cmdx.guidance.guidance import (
     Guidance,
     Strategy,
@@ -55,6 +56,12 @@ LISTED = re.compile(r"(?: *[A-Z][a-z]{2,8},[^,]*?[A-Z\d]|[^,]+)(?=,|$)")
 """One of several values that were joined by commas; a date has a comma itself."""
 DATE_START = re.compile(r"[A-Z][a-z]{2,8},? ")
 LONGEST_DATE = 64
+REPR = re.compile(r"[A-Za-z_][\w.]*\(")
+"""
+The start of the repr of an object, such as a ``datetime`` without a time zone.
+
+Stored metadata has it in place of the object; its numbers are not waits.
+"""
 QUOTED = re.compile(r'"[^"]*"')
 READ_HEADERS = {"retry-after", "ratelimit", "ratelimit-remaining", "ratelimit-reset"}
 
@@ -91,25 +98,24 @@ def guidance_of(failure: object) -> Guidance | None:
     found = guidance_from(attribute_of(failure, "guidance"))
     found = found or guidance_from(attribute_of(failure, "retry_after"))
     if found is None and isinstance(failure, Fault):
-        return _guidance_of_result(failure.result)
+        return _guidance_of_result(failure._failure)
     return found
 
 
 def _guidance_of_result(result: Result[Any] | None) -> Guidance | None:
-    while result is not None:
-        found = own_guidance(result)
-        if found is not None:
-            return found
-        result = result.origin
-    return None
+    if result is None:
+        return None
+    found = (own_guidance(failure) for failure in failures_of(result))
+    return next((guidance for guidance in found if guidance is not None), None)
 
 
 def own_guidance(result: Result[Any]) -> Guidance | None:
     """Return what a failure says itself about retrying, without its origin."""
     if not result.failed:
         return None
-    found = result._record.guidance or guidance_in_metadata(result.metadata)
-    code = code_in_text(result.metadata.get("code"))
+    notes = notes_of(result)
+    found = result._record.guidance or guidance_in_metadata(notes)
+    code = code_in_text(notes.get("code"))
     if found is None and _is_known(code):
         return Guidance.for_code(code)
     if found is None and not isinstance(result.cause, Fault):
@@ -338,6 +344,8 @@ def _number_of_seconds(value: Any) -> object:
 
 def _seconds_in_text(text: str) -> float | None:
     """Return the wait in *text*, the longest if it joins those of several headers."""
+    if REPR.match(text):
+        return None
     if len(text) > READ_LIMIT:  # only values that are complete, if there are several
         text = text[:READ_LIMIT].rpartition(",")[0] or text[:READ_LIMIT]
     values = [value.strip() for value in LISTED.findall(text)]

@@ -27,6 +27,7 @@ from cmdx.guidance.codes import (
     own_code,
     statuses,
 )
+from cmdx.guidance.failures import failures_of, given_codes, notes_of
 from cmdx.guidance.guidance import Guidance, seconds_before_retry, wire_duration
 from cmdx.guidance.parse import (
     fixed_wait,
@@ -47,8 +48,6 @@ from cmdx.guidance.protocol import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from cmdx import Result
     from cmdx.inputs.errors import Problem
 
@@ -97,15 +96,15 @@ def code_for(result: Result[Any]) -> str:
     without a code is ``FAILED``. A failure passed on from another task has the code of
     its origin.
     """
-    for failure in _result_and_origins(result):
-        code = code_of_value(failure.metadata.get("code"))
+    for given in given_codes(result):
+        code = code_of_value(given)
         if code is not None:
             return code
-        if failure.cause is not None and not isinstance(failure.cause, Fault):
-            return code_of_exception(failure.cause)
-        if failure.errors:
-            is_ours = has_unset_outputs(failure)
-            return INTERNAL_ERROR if is_ours else INVALID_ARGUMENTS
+    (*_, deepest), cause = failures_of(result), result._root_cause
+    if cause is not None and not isinstance(cause, Fault):
+        return code_of_exception(cause)
+    if deepest.errors:
+        return INTERNAL_ERROR if has_unset_outputs(deepest) else INVALID_ARGUMENTS
     return FAILED
 
 
@@ -206,28 +205,22 @@ def _default_guidance(response: Mapping[str, Any], codes: CodeTable | None) -> G
 
 def _explicit_guidance(result: Result[Any]) -> Guidance | None:
     """Return the guidance that *result* or the nearest of its origins gives."""
-    for failure in _result_and_origins(result):
-        explicit = guidance_in_metadata(failure.metadata)
+    for failure in failures_of(result):
+        notes = notes_of(failure)
+        explicit = guidance_in_metadata(notes)
         if explicit is None and not isinstance(failure.cause, Fault):
             explicit = guidance_of(failure.cause)
-        if explicit is not None or "code" in failure.metadata:
+        if explicit is not None or "code" in notes:
             return explicit
     return None
 
 
-def _result_and_origins(result: Result[Any]) -> Iterator[Result[Any]]:
-    failure: Result[Any] | None = result
-    while failure is not None:
-        yield failure
-        failure = failure.origin
-
-
 def _wire_errors(result: Result[Any]) -> list[dict[str, Any]]:
-    code, (*_, deepest) = code_for(result), _result_and_origins(result)
+    code, (*_, deepest) = code_for(result), failures_of(result)
     if code == INVALID_ARGUMENTS and deepest.errors:
         return [_input_error(problem) for problem in deepest.errors]
     error: dict[str, Any] = {"code": code, "message": _caller_message(deepest, code)}
-    details = result.metadata.get("details", deepest.metadata.get("details"))
+    details = notes_of(result).get("details", notes_of(deepest).get("details"))
     if isinstance(details, Mapping):
         error["details"] = dict(details)
     return [error]

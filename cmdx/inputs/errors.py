@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from cmdx.inputs.texts import Text
 
-messages: dict[str, str] = {
+messages: dict[str, Text] = {
     "required": "is required",
     "none": "must not be null",
     "unset": "must be set in the context",

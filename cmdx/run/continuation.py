@@ -18,7 +18,6 @@ code has put there, and never raise; ``cmdx.wire`` uses them for results.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import Enum
 from types import NoneType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -29,7 +28,7 @@ from cmdx.exceptions import RecordedError
 from cmdx.inputs.errors import Problem
 from cmdx.outcome import Attempt
 from cmdx.report import error_name, error_text
-from cmdx.values import json_data, plain_text
+from cmdx.values import json_data, plain_code, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -141,13 +140,6 @@ class Suspended(BaseException):
 # -- plain data -----------------------------------------------------------------------
 
 
-def text_of(value: Any) -> str:
-    """Return text as it is, and anything else as ``str`` does, or as its repr."""
-    if issubclass(type(value), str):
-        return str.__str__(value)  # a subclass may show another text
-    return plain_text(value)
-
-
 def metadata_as_json(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """
     Return metadata as JSON; what JSON does not know is written as its repr.
@@ -165,17 +157,6 @@ def metadata_as_json(metadata: Mapping[str, Any]) -> dict[str, Any]:
         elif isinstance(data["code"], str):
             del data["code"]
     return data
-
-
-def plain_code(value: object) -> str | int | None:
-    """Return the code that is a text, a number or an enum member; None for others."""
-    if isinstance(value, Enum):
-        value = value.value if isinstance(value.value, str | int) else value.name
-    if isinstance(value, str):
-        return text_of(value) or None
-    if not isinstance(value, int) or isinstance(value, bool) or value == 0:
-        return None
-    return value if json_data(value) is value else None  # it has thousands of digits
 
 
 def problem_data(problem: Problem) -> list[str | None]:

@@ -74,6 +74,7 @@ def outcome_of(run: Run, error: BaseException) -> tuple[Outcome, Any]:
     cause, noted = without_our_frames(error), run._metadata or NOTHING
     if isinstance(error, Fault):
         result = error.result
+        error._passed_on_by = None  # this run passes the failure on now
         return Outcome(FAILED, result.reason, noted, cause, result), None
     return Outcome(FAILED, reason_of(error), noted, cause), None
 

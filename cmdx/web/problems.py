@@ -31,9 +31,10 @@ from cmdx.guidance.codes import (
     code_in_text,
     code_of_class,
 )
+from cmdx.guidance.failures import given_codes
 from cmdx.guidance.guidance import seconds_before_retry
 from cmdx.guidance.server import has_unset_outputs
-from cmdx.run.continuation import plain_code, text_of
+from cmdx.values import encodable_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, MutableMapping
@@ -109,18 +110,18 @@ def problem(result: Result[Any] | Fault) -> Problem:
         ValueError: The result is a success or a skip, which is not a problem.
     """
     if isinstance(result, Fault):
-        result = result.result
+        result = result._failure
     failure, cause = _deepest_failure(result), result._root_cause
     is_hidden = cause is not None or has_unset_outputs(failure)
     guidance = result.guidance
     wait = seconds_before_retry(guidance)
-    code = _given_code(result) or _code_of(failure, cause, wait)
+    code = next(given_codes(result), None) or _code_of(failure, cause, wait)
     status = _status_of(code, wait, is_hidden=is_hidden)
     body = {
         "type": "about:blank",
         "title": _phrase_of(status),
         "status": status,
-        "detail": None if is_hidden else _json_text(failure.reason or ""),
+        "detail": None if is_hidden else encodable_text(failure.reason or ""),
         "code": None if code == status else _json_code(code),
         "errors": None if is_hidden else _messages_by_field(failure.errors),
     }
@@ -153,7 +154,7 @@ def _cure_of(value: object) -> str:
         return " Await it first."
     if isinstance(value, BaseException):
         return " Use execute() or aexecute(), which return a result."
-    return ""
+    return " Give it what execute() has returned, or the Fault that was raised."
 
 
 # -- texts ------------------------------------------------------------------------
@@ -162,32 +163,15 @@ def _cure_of(value: object) -> str:
 def _messages_by_field(problems: Iterable[FieldProblem]) -> dict[str, list[str]]:
     by_field: dict[str, dict[str, None]] = {}
     for key, message, _code in problems:
-        by_field.setdefault(_json_text(key), {})[_json_text(message)] = None
+        by_field.setdefault(encodable_text(key), {})[encodable_text(message)] = None
     return {field: list(messages) for field, messages in by_field.items()}
 
 
 def _json_code(code: str | int) -> str | int:
-    return code if isinstance(code, int) else _json_text(code)
-
-
-def _json_text(value: object) -> str:
-    """Return *value* as text that UTF-8 can encode, which lone surrogates are not."""
-    units = text_of(value).encode("utf-16", "surrogatepass")
-    return units.decode("utf-16", "replace")
+    return code if isinstance(code, int) else encodable_text(code)
 
 
 # -- codes and statuses -----------------------------------------------------------
-
-
-def _given_code(result: Result[Any]) -> str | int | None:
-    """Return the code that the task gave, or the nearest of those behind it."""
-    failure: Result[Any] | None = result
-    while failure is not None:
-        code = plain_code(failure.metadata.get("code"))
-        if code is not None:
-            return code
-        failure = failure.origin
-    return None
 
 
 def _code_of(failure: Result[Any], cause: BaseException | None, wait: int) -> str:
@@ -198,7 +182,7 @@ def _code_of(failure: Result[Any], cause: BaseException | None, wait: int) -> st
 
 def _code_of_exception(error: BaseException) -> str:
     # A number is the status of another server's response, not of ours.
-    own = code_in_text(code_attribute(error))
+    own = code_in_text(code_attribute(error, statuses))
     code = own or code_of_class(error) or INTERNAL_ERROR
     # The status of a dependency error, 502, says that this server does not answer; so
     # a lost connection is like any other exception, unless the task says otherwise.

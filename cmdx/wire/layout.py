@@ -109,6 +109,7 @@ class StoredOrigin(StoredRun, total=False):
     errors: list[tuple[str, str, str | None]]
     halted_at: StoredPlace
     guidance: StoredGuidance
+    replaced: StoredOutcome
     by_fault: bool
 
 
@@ -123,7 +124,6 @@ class StoredResult(StoredContext, total=False):
 
     value: Any
     lost_value: str
-    replaced: StoredOutcome
     attempts: list[StoredAttempt]
     retries: int
     stopped: Stop

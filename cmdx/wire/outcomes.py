@@ -19,15 +19,11 @@ from typing import TYPE_CHECKING, Any
 from cmdx import RecordedError, Status
 from cmdx.exceptions import CmdxError
 from cmdx.guidance import Guidance
-from cmdx.guidance.codes import code_attribute, code_of_class
+from cmdx.guidance.codes import code_of_class, text_or_status
 from cmdx.inputs.errors import FrozenErrors, Problem
 from cmdx.outcome import Outcome
-from cmdx.run.continuation import (
-    error_data,
-    metadata_as_json,
-    problem_data,
-    text_of,
-)
+from cmdx.run.continuation import error_data, metadata_as_json, problem_data
+from cmdx.values import text_of
 from cmdx.wire.errors import WireError
 
 if TYPE_CHECKING:
@@ -68,7 +64,7 @@ def outcome_from(stored: StoredOutcome, origin: Result[Any] | None = None) -> Ou
 def cause_data(error: BaseException) -> dict[str, Any]:
     """Return the exception behind a failure as JSON."""
     data: dict[str, Any] = error_data(error)
-    codes = {"code": code_attribute(error), "class_code": code_of_class(error)}
+    codes = {"code": text_or_status(error), "class_code": code_of_class(error)}
     return data | {name: code for name, code in codes.items() if code is not None}
 
 

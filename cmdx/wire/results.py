@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from cmdx import Context, Fault, Result, Status, Stop, Task
 from cmdx.chain import Chain
 from cmdx.exceptions import CmdxError
+from cmdx.guidance.failures import failures_of
 from cmdx.guidance.parse import own_guidance
 from cmdx.inputs.errors import Invalid
 from cmdx.outcome import Outcome
@@ -32,9 +33,9 @@ from cmdx.run.continuation import (
     attempt_from,
     error_data,
     error_from,
-    text_of,
 )
 from cmdx.run.record import Record, Run
+from cmdx.values import text_of
 from cmdx.wire.errors import WireError
 from cmdx.wire.invocations import encode_input, given_inputs, input_codecs
 from cmdx.wire.layout import (
@@ -110,9 +111,9 @@ def result_data(result: Result[Any]) -> dict[str, Any]:
             data[name] = fact
     if record.attempts:
         data["attempts"] = [attempt_data(attempt) for attempt in result.attempts]
-    origins = [run_data(origin) for origin in origins_of(result)]
+    _, *origins = failures_of(result)
     if origins:
-        data["origins"] = origins
+        data["origins"] = [run_data(origin) for origin in origins]
     return data
 
 
@@ -128,6 +129,7 @@ def run_data(result: Result[Any]) -> dict[str, Any]:
         "errors": problems_data(record.errors) if record.errors else None,
         "halted_at": None if record.halted_at is None else place_data(record.halted_at),
         "guidance": guidance_data_of(result),
+        "replaced": None if record.replaced is None else outcome_data(record.replaced),
         "by_fault": by_fault or None,
     }
     return {
@@ -154,14 +156,6 @@ def is_failed_by_fault(record: Record) -> bool:
     outcome = record.outcome
     is_fault = outcome.origin is not None and isinstance(outcome.cause, Fault)
     return record.by_fault or is_fault
-
-
-def origins_of(result: Result[Any]) -> Iterator[Result[Any]]:
-    """Yield the failures that *result* passes on, the nearest first."""
-    origin = result.origin
-    while origin is not None:
-        yield origin
-        origin = origin.origin
 
 
 def short_data(result: Result[Any], error: Exception) -> dict[str, Any]:
@@ -239,7 +233,6 @@ def context_data(run: Run) -> dict[str, Any]:
 
 
 FACT_WRITERS: dict[str, Callable[[Any], Any]] = {
-    "replaced": outcome_data,
     "stopped": str,
     "rollback_error": error_data,
     "fault_cause": cause_data,

@@ -16,7 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cmdx import Task
-from cmdx.guidance import Guidance, guidance_in, guidance_of
+from cmdx.guidance import Guidance, guidance_for, guidance_in, guidance_of
+from cmdx.wire import dump_result, load_result
 
 REFUSED = Guidance(False)
 UNAVAILABLE = Guidance(True, "exponential", 1, 5)
@@ -99,6 +100,25 @@ def without_address(value):
 @pytest.mark.parametrize("unreadable", UNREADABLE, ids=without_address)
 def test_what_cannot_be_read_is_ignored(name, unreadable):
     assert guidance_of(ApiError(**{name: unreadable})) is None
+
+
+@pytest.mark.parametrize(
+    "date",
+    [
+        datetime(2024, 3, 15, 12, 1),  # noqa: DTZ001
+        datetime(2024, 3, 15).date(),  # noqa: DTZ001
+    ],
+)
+def test_a_date_without_a_time_zone_is_ignored_in_a_stored_result_too(date):
+    class Serve(Task[None]):
+        def work(self) -> None:
+            self.fail("busy", retry_after=date)
+
+    result = Serve.execute()
+    stored = load_result(dump_result(result))
+
+    assert result.guidance is stored.guidance is None
+    assert guidance_for(result) == guidance_for(stored)
 
 
 @pytest.mark.parametrize(

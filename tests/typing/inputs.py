@@ -126,6 +126,8 @@ def right(given: Mapping[str, Any], shared: Context) -> None:
     mine.merge({"number": 3})  # type: ignore[dict-item]
     coercions.register(Address, Address)
     messages.update(required="fehlt", int="muss eine ganze Zahl sein")
+    messages["float"] = lambda: "muss eine Zahl sein"
+    messages["bool"] = 3  # type: ignore[assignment]
 
 
 def wrong(moment: datetime) -> None:

@@ -14,8 +14,8 @@ import attrs
 import pytest
 
 import cmdx
-from cmdx import Result, Task, Workflow, middleware, output, required
-from cmdx.guidance import Guidance, causes
+from cmdx import Result, Task, Workflow, middleware, on_failed, output, required
+from cmdx.guidance import Guidance, causes, code_for, guidance_of, respond
 from cmdx.guidance import statuses as statuses_of_codes
 from cmdx.middlewares import Breaker, Deadline, RateLimit, circuits, limiters
 from cmdx.operations import (
@@ -30,6 +30,7 @@ from cmdx.operations import (
 from cmdx.stores import CommitUncertain, SqliteStore, StoreError, StoreUnavailable
 from cmdx.testing import instant
 from cmdx.web import problem, statuses
+from cmdx.wire import dump_result, load_result
 
 HIDDEN = "refused by 10.0.0.3"  # the text of an exception
 UNTOLD = {
@@ -108,6 +109,11 @@ def raised(error, **metadata):
             raise error
 
     return Serve.execute()
+
+
+def come_back(result):
+    """The result as another process reads it."""
+    return load_result(json.loads(json.dumps(dump_result(result))))
 
 
 def passed_on(inner, **metadata):
@@ -235,6 +241,38 @@ def test_a_fault_is_told_like_the_result_it_has():
         Order.execute_or_raise({"name": "Ada"})
 
     assert problem(raised_fault.value) == problem(Order.execute({"name": "Ada"}))
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        passed_on(failed("no such order", code=409), code=404),
+        passed_on(passed_on(failed("busy", code=409), code=404), retry_after=7),
+        passed_on(failed("busy", retry_after=5), code="RATE_LIMITED"),
+    ],
+    ids=["code", "twice", "wait"],
+)
+def test_a_fault_that_is_thrown_on_is_told_like_the_result_it_is_raised_for(result):
+    with pytest.raises(cmdx.Fault) as raised_fault:
+        result.or_raise()
+    fault = raised_fault.value
+
+    assert problem(fault) == problem(result)
+    assert guidance_of(fault) == result.guidance
+    assert fault.result == result.caused_failure
+
+
+def test_a_task_that_raises_a_fault_on_is_told_like_the_first_failure():
+    class Top(Task[None]):
+        def work(self) -> None:
+            passed_on(failed("no such order", code=409), code=404).or_raise()
+
+    result = Top.execute()
+    with pytest.raises(cmdx.Fault) as raised_fault:
+        result.or_raise()
+
+    assert problem(result).status == 409
+    assert problem(raised_fault.value) == problem(result)
 
 
 def test_the_fault_of_an_operation_is_told_like_its_result(session):
@@ -380,6 +418,20 @@ def test_a_program_may_give_codes_and_classes_a_status(monkeypatch):
     assert problem(raised(StorageFull())).status == 507
 
 
+@pytest.mark.parametrize("restore", [lambda result: result, come_back])
+@pytest.mark.parametrize("table", [statuses, statuses_of_codes], ids=["web", "codes"])
+def test_the_code_of_an_exception_counts_in_any_form_if_it_is_listed(
+    monkeypatch, table, restore
+):
+    result = restore(raised(coded(ValueError(HIDDEN), "card-declined")))
+    before = problem(result)
+    monkeypatch.setitem(table, "card-declined", 402)
+    after = problem(result)
+
+    assert (before.status, before.body["code"]) == (500, "INTERNAL_ERROR")
+    assert (after.status, after.body["code"]) == (402, "card-declined")
+
+
 @pytest.mark.parametrize("table", [statuses, statuses_of_codes], ids=["web", "codes"])
 @pytest.mark.parametrize("status", ["402", None, True, 4.04, 200, 399, 600, 1017])
 def test_a_status_that_is_no_error_of_http_is_refused_at_once(table, status):
@@ -427,6 +479,68 @@ def test_the_statuses_of_guidance_are_not_changed():
     assert "declined" not in statuses_of_codes
     assert statuses_of_codes["INVALID_ARGUMENTS"] == 400
     assert statuses["INVALID_ARGUMENTS"] == 422
+
+
+# -- an outcome that was replaced ------------------------------------------------------
+
+
+class Declined(Task[None]):
+    """Fails on purpose, and then in a callback."""
+
+    then: Any
+
+    def work(self) -> None:
+        self.fail("declined", code=404, retry_after=5, details={"retry_after": 5})
+
+    @on_failed
+    def call(self) -> None:
+        self.then(self)
+
+
+def raise_error(_task):
+    raise LookupError(HIDDEN)
+
+
+def raise_error_with_a_code(_task):
+    raise coded(LookupError(HIDDEN), "UNAVAILABLE")
+
+
+def raise_fault_of_another(_task):
+    failed("it is locked", code=423).or_raise()
+
+
+def fail_again(task):
+    task.fail("declined for good")
+
+
+@pytest.mark.parametrize("restore", [lambda result: result, come_back])
+@pytest.mark.parametrize("pass_on", [lambda result: result, passed_on])
+def test_an_exception_of_a_callback_is_not_told_as_the_failure_before(restore, pass_on):
+    result = restore(pass_on(Declined.execute(then=raise_error)))
+    answer = problem(result)
+
+    assert answer.body == UNTOLD
+    assert answer.headers == {"Content-Type": "application/problem+json"}
+    assert result.guidance is None
+    assert code_for(result) == "INTERNAL_ERROR"
+    assert "details" not in respond(result)["errors"][0]
+
+
+@pytest.mark.parametrize(
+    ("then", "status", "wait"),
+    [
+        (raise_error_with_a_code, 503, "1"),
+        (raise_fault_of_another, 423, None),
+        (fail_again, 404, "5"),
+    ],
+)
+@pytest.mark.parametrize("restore", [lambda result: result, come_back])
+def test_what_replaces_a_failure_decides_by_what_it_says_itself(
+    restore, then, status, wait
+):
+    answer = problem(restore(Declined.execute(then=then)))
+
+    assert (answer.status, answer.headers.get("Retry-After")) == (status, wait)
 
 
 # -- when to try again -----------------------------------------------------------------
@@ -631,7 +745,7 @@ def test_an_exception_without_a_result_is_refused():
 
 @pytest.mark.parametrize("other", [None, {"name": "Ada"}, Order])
 def test_anything_but_a_result_is_refused(other):
-    with pytest.raises(TypeError, match="takes the result of a task"):
+    with pytest.raises(TypeError, match=r"takes the result of a task, got .*\. \w+"):
         problem(other)
 
 
