@@ -65,7 +65,7 @@ LINES = """
     retry.budget  run.deadlines
     declare.checks
     outcome  inputs.texts
-    exceptions  clock  locks  values
+    exceptions  clock  locks  values  run.scopes
 """
 
 HEIGHTS = {

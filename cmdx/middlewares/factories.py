@@ -3,10 +3,13 @@ What the factory of a ``Transaction`` is, and what it may return.
 
 1. the factory itself is checked when it is declared           ``takes_task``
 2. what it returns must be a context manager                   ``manager_from``
-3. what has no transaction, or cannot roll back, is refused    ``refuse_unusable``
+3. what has no transaction, or cannot roll back, is refused    ``refuse_unusable``,
+                                                               ``refuse_file``
 4. a connection is in the transaction of one run at a time     ``claim``
 
-All of it is checked before ``work``, and each error says what to write instead.
+All of it is checked before ``work``, and each error says what to write instead. A
+context manager that merely does something else, such as a lock, cannot be told from one
+that begins a transaction.
 """
 
 from __future__ import annotations
@@ -15,9 +18,12 @@ from contextlib import contextmanager
 from inspect import (
     GEN_CREATED,
     getgeneratorstate,
+    isasyncgen,
+    isasyncgenfunction,
     isawaitable,
     iscoroutine,
     isgenerator,
+    isgeneratorfunction,
 )
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +39,15 @@ if TYPE_CHECKING:
 CONNECTION = "the connection of its transaction"
 """What is async about a task whose transaction has to be awaited."""
 
+GENERATOR = (
+    "a generator, which is no context manager. Put @contextlib.contextmanager on the "
+    "function with the yield, or @contextlib.asynccontextmanager if it is async."
+)
+NO_MANAGER = (
+    "which is no context manager. Return contextlib.closing(...) around what is to be "
+    "closed after the run, or contextlib.nullcontext(...) around what is not."
+)
+
 
 def takes_task(factory: Callable[..., Any]) -> bool:
     """Tell whether *factory* requires the task; refuse what is not a factory."""
@@ -43,6 +58,8 @@ def takes_task(factory: Callable[..., Any]) -> bool:
             "without calling it, as in `Transaction(transaction.atomic)`."
         )
         raise DefinitionError(message)
+    if isgeneratorfunction(factory) or isasyncgenfunction(factory):
+        raise DefinitionError(f"Transaction was given {factory!r}, {GENERATOR}")
     if call_problem(factory, 0) is None:
         return False
     problem = call_problem(factory, 1)
@@ -72,11 +89,8 @@ async def manager_from(opened: Any, task: Task[Any]) -> Any:
         opened.close()
     if isawaitable(opened) or hasattr(opened, "__aenter__"):
         raise AsyncTaskError(type(task), CONNECTION)
-    message = (
-        f"the factory of a Transaction returned {opened!r}, which is no context "
-        "manager. Return contextlib.closing(...) around what is to be closed after "
-        "the run, or contextlib.nullcontext(...) around what is not."
-    )
+    sentence = GENERATOR if isgenerator(opened) or isasyncgen(opened) else NO_MANAGER
+    message = f"the factory of a Transaction returned {opened!r}, {sentence}"
     raise TypeError(message)
 
 
@@ -98,6 +112,17 @@ def refuse_unusable(found: Any) -> None:
     sentence = problem(found)
     if sentence is not None:
         message = f"the factory of a Transaction returned {found!r}, {sentence}"
+        raise DefinitionError(message)
+
+
+def refuse_file(found: Any) -> None:
+    """Raise if *found* is a file; inside of its ``with``, which closes it."""
+    if hasattr(found, "readline"):
+        message = (
+            f"the factory of a Transaction opened {found!r}, which is a file and has "
+            "no transaction: what is written stays written. Open files in work, or by "
+            "a middleware of your own, and give Transaction a connection."
+        )
         raise DefinitionError(message)
 
 

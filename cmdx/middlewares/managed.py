@@ -9,6 +9,9 @@ an error, so they are asked before they are left:
 - ``atomic()`` of Django: ``with`` binds nothing. It is found by the connections of
   Django that have one more block after the context manager was entered.
 
+For a savepoint, another one is entered inside. What it binds shows whether it is in the
+same transaction, or has begun one of its own, which is refused.
+
 If they were entered in a transaction that was begun outside, leaving them commits
 nothing. Django tells when the commit comes; the others do not.
 """
@@ -18,6 +21,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from cmdx import DefinitionError
 from cmdx.middlewares.connections import (
     abort_error,
     is_connection,
@@ -45,6 +49,17 @@ if TYPE_CHECKING:
     States: TypeAlias = dict[Any, State]
 
 OUTSIDE = State(0, None)
+
+SECOND_CONNECTION = (
+    "the factory of a Transaction was called inside of its own transaction, to set a "
+    "savepoint for an attempt or for a task inside another one. It returned a context "
+    "manager that binds {found!r}, and not {outer!r} as before, so it has opened a "
+    "second connection, which would be committed apart from the first. Bind the "
+    "connection or session itself, as in "
+    "`Transaction(lambda: contextlib.closing(connect()))`, and savepoints are set on "
+    "it. If the context manager does set savepoints, bind the same object again, or "
+    "nothing."
+)
 
 
 def django_states() -> States:
@@ -95,9 +110,29 @@ def refuse_marked(connection: Any, earlier_error: BaseException | None) -> None:
     refuse_ended(connection.connection)
 
 
+def refuse_second_connection(found: Any, outer: Any, before: States) -> None:
+    """
+    Raise if a context manager that was to set a savepoint has begun a transaction.
+
+    Args:
+        found: What it has bound.
+        outer: What the one around it has bound.
+        before: The connections of Django before it was entered.
+    """
+    held = connection_of(found)
+    is_same = found is outer or (held is not None and held is connection_of(outer))
+    if not (is_same or is_inside_django(before)):
+        raise DefinitionError(SECOND_CONNECTION.format(found=found, outer=outer))
+
+
+def is_inside_django(before: States) -> bool:
+    """Tell whether a block of Django was entered inside of another one."""
+    return any(before.get(entered, OUTSIDE).blocks for entered in blocks_since(before))
+
+
 def connection_of(found: Any) -> Any:
     """Return the connection or session that a transaction is of; None if unknown."""
-    for name in ("session", "connection"):
+    for name in ("session", "connection", "db"):  # the last one is of peewee
         held = getattr(found, name, None)
         if is_connection(held):
             return held

@@ -4,7 +4,8 @@
 1. the factory is called, and what it returns is entered      ``Transaction.begin``
 2. a run inside such a run gets a savepoint instead           ``Transaction.nest``
 3. if the task retries, each attempt is a savepoint           ``attempt_in_savepoints``
-4. a success or a skip commits; anything else rolls back      ``Transaction.__call__``
+4. a success or a skip commits; anything else rolls back      ``around``,
+                                                              ``around_async``
 5. callbacks that wait for the commit are called              ``call_when_committed``
 
 A failed task is a result and not an exception, so an exception is raised for the
@@ -23,11 +24,14 @@ from contextlib import (
     contextmanager,
     suppress,
 )
-from contextvars import ContextVar
 from inspect import iscoroutine
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from cmdx.middlewares.callbacks import call_when_committed, refuse_callback
+from cmdx.middlewares.callbacks import (
+    call_when_committed,
+    refuse_callback,
+    report_dropped_callbacks,
+)
 from cmdx.middlewares.connections import (
     enter,
     is_connection,
@@ -38,16 +42,20 @@ from cmdx.middlewares.factories import (
     claim,
     manager_from,
     refuse_async_connection,
+    refuse_file,
     refuse_unusable,
     takes_task,
 )
 from cmdx.middlewares.managed import (
     blocks_since,
     django_states,
+    refuse_second_connection,
     refuse_to_leave,
 )
 from cmdx.outcome import Halt, Status
+from cmdx.run.attempts import refuse_unawaited, require_async_run
 from cmdx.run.lifecycle import drive
+from cmdx.run.scopes import Scope, open_scopes
 
 if TYPE_CHECKING:
     from collections.abc import (
@@ -66,13 +74,17 @@ if TYPE_CHECKING:
 C = TypeVar("C")
 
 if TYPE_CHECKING:
-    Manager: TypeAlias = (
+    EitherContextManager: TypeAlias = (
         AbstractContextManager[C, Any] | AbstractAsyncContextManager[C, Any]
     )
 
 
-class RollBack(Exception):  # noqa: N818 -- it is a command, and never leaves this file
-    """Makes a context manager that decides by exceptions roll back."""
+class RollBack(Exception):  # noqa: N818 -- it is a command
+    """
+    Makes a context manager that decides by exceptions roll back.
+
+    The context managers of the user see it; the caller of the task does not.
+    """
 
 
 class Transaction(Generic[C]):
@@ -103,7 +115,10 @@ class Transaction(Generic[C]):
     """
 
     def __init__(
-        self, factory: Callable[..., Manager[C] | Awaitable[Manager[C]]]
+        self,
+        factory: Callable[
+            ..., EitherContextManager[C] | Awaitable[EitherContextManager[C]]
+        ],
     ) -> None:
         self.factory = factory
         self._takes_task = takes_task(factory)
@@ -114,7 +129,7 @@ class Transaction(Generic[C]):
 
         It is what ``with`` binds: None for ``atomic()`` of Django.
         """
-        return self._block().connection  # type: ignore[no-any-return]
+        return self._scope().connection  # type: ignore[no-any-return]
 
     def on_commit(self, callback: Callable[[], object]) -> None:
         """
@@ -128,39 +143,38 @@ class Transaction(Generic[C]):
         Args:
             callback: A callable without parameters; it may be async if the run is.
         """
-        block = self._block()
-        refuse_callback(callback, is_async=block.is_async)
-        block.callbacks.append(callback)
+        scope = self._scope()
+        refuse_callback(callback, is_async=scope.is_async)
+        scope.callbacks.append(callback)
 
     def __call__(
         self, task: Task[Any]
     ) -> Generator[None, Result[Any], None] | AsyncGenerator[None, Result[Any]]:
         """Run the task in a transaction."""
-        block = self.open(task)
-        return around_async(block) if task._cmdx_.awaits else around(block)
+        opening = self.open(task)
+        return around_async(opening) if task._cmdx_.awaits else around(opening)
 
     @asynccontextmanager
     async def open(self, task: Task[Any]) -> AsyncIterator[None]:
         """Open a transaction, or a savepoint in the one that this run is part of."""
-        outer = self._outer_block()
+        outer = self._outer_scope()
         opening = self.begin(task) if outer is None else self.nest(task, outer)
         states = django_states()
         has_ended = False
-        async with opening as found:
-            block = Block(self, found, is_async=task._cmdx_.awaits)
-            django = blocks_since(states)
-            with block, attempt_in_savepoints(task, block):
+        async with report_dropped_callbacks(opening, outer) as scope:
+            found, django = scope.connection, blocks_since(states)
+            with scope, attempt_in_savepoints(task, scope):
                 yield
             has_ended = True
         if not has_ended:
             return  # a context manager has swallowed the exception
         if outer is not None:
-            outer.callbacks += block.callbacks
-        elif block.callbacks:
-            await call_when_committed(block, found, django)
+            outer.callbacks += scope.callbacks
+        elif scope.callbacks:
+            await call_when_committed(scope, found, django)
 
     @asynccontextmanager
-    async def begin(self, task: Task[Any]) -> AsyncIterator[Any]:
+    async def begin(self, task: Task[Any]) -> AsyncIterator[TransactionScope]:
         """Begin a transaction that is ended by this run."""
         opened = self.factory(task) if self._takes_task else self.factory()
         manager = await manager_from(opened, task)
@@ -168,42 +182,55 @@ class Transaction(Generic[C]):
         with claim(manager, task):
             async with enter(manager, task) as found:
                 refuse_unusable(found)
-                if not is_connection(found):
+                refuse_file(found)
+                scope = self._new_scope(task, found)
+                if is_connection(found):
+                    refuse_async_connection(found, task)
+                    with claim(found, task):
+                        async with transaction_of(found):
+                            yield scope
+                else:
                     django = blocks_since(states)
-                    yield found
+                    yield scope
                     await refuse_to_leave(found, django, states)
-                    return
-                refuse_async_connection(found, task)
-                with claim(found, task):
-                    async with transaction_of(found):
-                        yield found
+                scope.may_be_committed = True
 
     @asynccontextmanager
-    async def nest(self, task: Task[Any], block: Block) -> AsyncIterator[Any]:
-        """Set a savepoint in the transaction of *block*."""
-        if not is_connection(block.connection):
-            async with self.begin(task) as found:
-                yield found
+    async def nest(
+        self, task: Task[Any], outer: TransactionScope
+    ) -> AsyncIterator[TransactionScope]:
+        """Set a savepoint in the transaction of *outer*."""
+        connection = outer.connection
+        if is_connection(connection):
+            refuse_async_connection(connection, task)
+            async with savepoint_of(connection, task):
+                yield self._new_scope(task, connection)
             return
-        refuse_async_connection(block.connection, task)
-        async with savepoint_of(block.connection, task):
-            yield block.connection
+        states = django_states()
+        async with self.begin(task) as scope:
+            refuse_second_connection(scope.connection, connection, states)
+            yield scope
 
-    def _block(self) -> Block:
-        for block in reversed(current_blocks.get()):
-            if block.transaction is self and block.is_open:
-                return block
+    def _new_scope(self, task: Task[Any], connection: Any) -> TransactionScope:
+        return TransactionScope(self, connection, is_async=task._cmdx_.awaits)
+
+    def _scope(self) -> TransactionScope:
+        for scope in reversed(open_scopes.get()):
+            if not (isinstance(scope, TransactionScope) and scope.is_open):
+                continue
+            if scope.transaction is self:
+                return scope
         message = (
             f"no run is in {self!r} here. Put @middleware(...) with it on the task, "
             "and ask inside work or a callback."
         )
         raise LookupError(message)
 
-    def _outer_block(self) -> Block | None:
-        """Return the block of the run around this one, if it waits for this one."""
+    def _outer_scope(self) -> TransactionScope | None:
+        """Return the scope of the run around this one, if it waits for this one."""
         with suppress(LookupError):
-            block = self._block()
-            return block if block.is_waiting() else None
+            scope = self._scope()
+            return scope if scope.is_waiting() else None
         return None
 
     def __repr__(self) -> str:
@@ -215,14 +242,13 @@ class Transaction(Generic[C]):
 # -- the run --------------------------------------------------------------------------
 
 
-class Block:
+class TransactionScope(Scope):
     """
     The part of a run that is in a transaction.
 
-    Coroutines and threads that were started in it, and parallel steps, have a copy of
-    the context variables. They find the connection while the block is open, but a task
-    that they run gets a transaction of its own, because a connection cannot be in two
-    savepoints at the same time.
+    Coroutines and threads that were started in it, and parallel steps, find the
+    connection while the scope is open. But a task that they run gets a transaction of
+    its own, because a connection cannot be in two savepoints at the same time.
     """
 
     def __init__(
@@ -231,64 +257,44 @@ class Block:
         self.transaction = transaction
         self.connection = connection
         self.is_async = is_async
-        self.is_open = True
+        self.may_be_committed = False
+        """Whether all is done but to leave the context manager, which may commit."""
         self.callbacks: list[Callable[[], object]] = []
 
-    def __enter__(self) -> None:
-        """Let the code inside find the connection."""
-        self._token = current_blocks.set((*current_blocks.get(), self))
-
-    def __exit__(self, *_error: object) -> None:
-        """Hide it again, also from what lives longer than the block."""
-        self.is_open = False
+    def __exit__(self, *error: object) -> None:
+        """Hide the connection, also from what lives longer than the scope."""
+        super().__exit__(*error)
         self.connection = None
-        with suppress(ValueError):  # the run was closed in another context
-            current_blocks.reset(self._token)
-
-    def is_waiting(self) -> bool:
-        """Tell whether the block goes on only after the code that asks."""
-        blocks = current_blocks.get()
-        try:
-            current_blocks.reset(self._token)  # refused in a copy of the context
-        except (ValueError, RuntimeError):  # the other one while the block itself asks
-            return False
-        self._token = current_blocks.set(blocks)
-        return True
-
-
-current_blocks: ContextVar[tuple[Block, ...]] = ContextVar(
-    "cmdx.transactions", default=()
-)
 
 
 def around(
-    block: AbstractAsyncContextManager[None],
+    opening: AbstractAsyncContextManager[None],
 ) -> Generator[None, Result[Any], None]:
-    """Run a task in *block*, which never suspends."""
-    with suppress(RollBack), Driven(block):
+    """Run a task in the transaction of *opening*, which never suspends."""
+    with suppress(RollBack), Driven(opening):
         if (yield).failed:
             raise RollBack
 
 
 async def around_async(
-    block: AbstractAsyncContextManager[None],
+    opening: AbstractAsyncContextManager[None],
 ) -> AsyncGenerator[None, Result[Any]]:
-    """Run a task in *block*."""
+    """Run a task in the transaction of *opening*."""
     with suppress(RollBack):
-        async with block:
+        async with opening:
             if (yield).failed:
                 raise RollBack
 
 
 class Driven:
-    """A block that never suspends, to be entered by ``with``."""
+    """An opening that never suspends, to be entered by ``with``."""
 
-    def __init__(self, block: AbstractAsyncContextManager[None]) -> None:
-        self.block = block
+    def __init__(self, opening: AbstractAsyncContextManager[None]) -> None:
+        self.opening = opening
 
     def __enter__(self) -> None:
-        """Enter the block."""
-        drive(self.block.__aenter__())
+        """Open the transaction."""
+        drive(self.opening.__aenter__())
 
     def __exit__(
         self,
@@ -296,39 +302,44 @@ class Driven:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> bool | None:
-        """Leave the block."""
+        """End the transaction."""
         try:
-            return drive(self.block.__aexit__(kind, error, traceback))
+            return drive(self.opening.__aexit__(kind, error, traceback))
         finally:
             del error, traceback  # they lead to this frame
 
 
 @contextmanager
-def attempt_in_savepoints(task: Task[Any], block: Block) -> Iterator[None]:
-    """Have an attempt that raises leave nothing behind, if the task retries."""
+def attempt_in_savepoints(task: Task[Any], scope: TransactionScope) -> Iterator[None]:
+    """Replace ``work`` by one in a savepoint, if the task retries."""
     run = task._cmdx_
     if not run.plan.retry.catches:
         yield
         return
-    attempt = in_savepoint(task, block)
+    attempt = in_savepoint(task, scope)
+    earlier = vars(task).get("work")  # of another Transaction around this one
     task.work = attempt if run.awaits else lambda: drive(attempt())  # type: ignore[method-assign]
     try:
         yield
     finally:
         del vars(task)["work"]
+        if earlier is not None:
+            task.work = earlier  # type: ignore[method-assign]
 
 
-def in_savepoint(task: Task[Any], block: Block) -> Any:
+def in_savepoint(task: Task[Any], scope: TransactionScope) -> Any:
     """Return ``work`` as a coroutine function that does it in a savepoint."""
-    work = task.work
+    work, run = task.work, task._cmdx_
 
     async def attempt() -> Any:
         halt, value = None, None
-        async with savepoint_in(block, task):
+        async with savepoint_in(scope, task):
             try:
                 value = work()
                 if iscoroutine(value):
-                    value = await value
+                    value = await require_async_run(run, value)
+                    if iscoroutine(value):
+                        refuse_unawaited(run, value)
             except Halt as raised:
                 if raised.status is Status.FAILED:  # the database may refuse to go on
                     raise
@@ -344,12 +355,12 @@ def in_savepoint(task: Task[Any], block: Block) -> Any:
 
 
 @asynccontextmanager
-async def savepoint_in(block: Block, task: Task[Any]) -> AsyncIterator[None]:
-    """Set a savepoint for an attempt, whose callbacks go if it raises."""
-    count = len(block.callbacks)
+async def savepoint_in(scope: TransactionScope, task: Task[Any]) -> AsyncIterator[None]:
+    """Set a savepoint for an attempt; drop its callbacks if it raises."""
+    count = len(scope.callbacks)
     try:
-        async with block.transaction.nest(task, block):
+        async with scope.transaction.nest(task, scope):
             yield
     except BaseException:
-        del block.callbacks[count:]
+        del scope.callbacks[count:]
         raise

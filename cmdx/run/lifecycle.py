@@ -50,6 +50,7 @@ from cmdx.run.ending import (
     unwrap_halt,
     without_our_frames,
 )
+from cmdx.run.scopes import hand_over, waiting_scopes
 from cmdx.run.wrappers import Wrappers
 from cmdx.telemetry import (
     send,
@@ -294,11 +295,12 @@ async def finish_despite_cancel(steps: Coroutine[Any, Any, Any]) -> None:
     Await *steps* to the end even if cancelled, then raise ``CancelledError``.
 
     They run in a task of their own, but see the context variables of this one, and
-    what they set is seen here.
+    what they set is seen here. The scopes that wait for this one wait for them.
     """
     import asyncio
 
-    variables = copy_context()
+    scopes, variables = waiting_scopes(), copy_context()
+    variables.run(hand_over, scopes)
     inner = asyncio.create_task(steps, context=variables)
     # ``asyncio.run`` cancels all tasks it knows before it ends. This one comes to its
     # end, because the task that awaits it does.
@@ -313,6 +315,7 @@ async def finish_despite_cancel(steps: Coroutine[Any, Any, Any]) -> None:
     for variable, value in variables.items():
         if variable.get(None) is not value:
             variable.set(value)
+    hand_over(scopes)
     try:
         inner.result()
     finally:

@@ -23,6 +23,7 @@ from databases import (
     Psycopg,
     PsycopgPool,
     SharedSqlite,
+    SqliteInAsyncRuns,
     Way,
     opened,
 )
@@ -540,6 +541,60 @@ def test_parallel_steps_are_not_part_of_the_transaction_of_their_workflow(way):
     assert way.rows() == [1, 2]
 
 
+@ways(SqliteInAsyncRuns, AsyncPsycopg)
+def test_a_task_inside_an_async_rollback_is_in_the_transaction_of_the_run(way):
+    inner = way.task(lambda _task: way.insert(2))
+    results = []
+
+    async def body(_task):
+        await way.insert(1)
+        raise ValueError("no")
+
+    class Write(way.task(body)):
+        async def rollback(self):
+            results.append(await way.run_inside(inner))
+
+    assert way.run(Write).reason == "[ValueError] no"
+    assert results[0].success, results[0].reason
+    assert way.rows() == []
+
+
+def test_a_coroutine_that_an_async_rollback_starts_has_a_transaction_of_its_own(way):
+    connect, calls = way.factory(), []
+    transaction = Transaction(lambda: calls.append("call") or connect())
+
+    async def rollback(_task):
+        await inner.aexecute()
+        assert calls == ["call"]
+        await asyncio.create_task(inner.aexecute())
+
+    inner = new_task(transaction)
+    task = new_task(transaction, raise_error, rollback=rollback)
+
+    assert asyncio.run(task.aexecute()).rollback_error is None
+    assert calls == ["call", "call"]
+
+
+@ways(SqliteInAsyncRuns)
+def test_a_task_after_an_async_rollback_is_in_the_transaction_of_the_run(way):
+    async def fail(_task):
+        raise ValueError("no")
+
+    class Fail(way.task(fail)):
+        async def rollback(self):
+            await asyncio.sleep(0)
+
+    inner = way.task(lambda _task: way.insert(1))
+
+    async def body(_task):
+        assert (await way.run_inside(Fail)).failed
+        assert (await way.run_inside(inner)).success
+        raise ValueError("no")
+
+    assert way.run(way.task(body)).failed
+    assert way.rows() == []
+
+
 @ways(Psycopg)
 def test_two_transactions_of_one_task_do_not_keep_others_from_joining(way):
     inner = way.task(lambda _task: way.insert(1))
@@ -610,6 +665,46 @@ def test_a_cancelled_run_is_rolled_back(way):
     assert way.rows() == []
 
 
+def retry_never(task):
+    return task
+
+
+hidden = pytest.mark.parametrize(
+    "decorate", [retry_never, retry_on(Exception, limit=1, delay=0)]
+)
+
+
+@hidden
+def test_a_work_that_hides_that_it_is_async_is_refused_also_if_it_retries(
+    way, decorate
+):
+    async def write():
+        way.execute("insert into effect values (1)")
+
+    task = decorate(new_task(way.transaction, lambda _task: write()))
+    result = task.execute()
+
+    assert isinstance(result.cause, AsyncTaskError)
+    assert result.retries == 0
+    assert way.rows() == []
+
+
+@hidden
+def test_a_coroutine_that_an_async_work_returns_is_refused_also_if_it_retries(
+    way, decorate
+):
+    async def write(): ...
+
+    async def work(_task):
+        way.execute("insert into effect values (1)")
+        return write()
+
+    result = asyncio.run(decorate(new_task(way.transaction, work)).aexecute())
+
+    assert "Write `return await ...`" in result.reason
+    assert way.rows() == []
+
+
 # -- callbacks on commit ------------------------------------------------------------
 
 
@@ -631,6 +726,63 @@ def test_a_callback_on_commit_that_raises_changes_nothing(caplog):
     assert called == ["next"]
     assert len(caplog.records) == 2
     assert "after the transaction was committed" in caplog.records[0].message
+
+
+def send_receipt():
+    raise AssertionError("it is not known whether anything was committed")
+
+
+@pytest.mark.parametrize("bind", [lambda connection: connection, lambda _: None])
+def test_callbacks_are_named_if_leaving_the_transaction_raises(way, bind, caplog):
+    @contextmanager
+    def begin():
+        with way.other_connection() as connection, connection:
+            yield bind(connection)
+        raise ConnectionError("no metrics")
+
+    transaction = Transaction(begin)
+    task = new_task(transaction, lambda _task: transaction.on_commit(send_receipt))
+
+    with caplog.at_level(logging.ERROR, logger="cmdx"):
+        result = task.execute()
+
+    assert result.reason == "[ConnectionError] no metrics"
+    (record,) = caplog.records
+    assert "may have been committed" in record.message
+    assert "send_receipt" in record.message
+
+
+def test_callbacks_of_a_savepoint_that_cannot_be_left_are_not_reported(caplog):
+    depths = iter([0, 1])
+
+    @contextmanager
+    def begin():
+        depth = next(depths)
+        yield
+        if depth:
+            raise ConnectionError
+
+    transaction = Transaction(begin)
+    inner = new_task(transaction, lambda _task: transaction.on_commit(send_receipt))
+    outer = new_task(transaction, lambda _task: inner.execute().failed)
+
+    with caplog.at_level(logging.ERROR, logger="cmdx"):
+        assert outer.execute().value is True
+    assert caplog.records == []
+
+
+def test_callbacks_are_not_reported_if_nothing_was_committed(way, caplog):
+    def work(task):
+        way.transaction.on_commit(send_receipt)
+        way.transaction.current().commit()
+        if task.context.failing:
+            task.fail("no")
+
+    with caplog.at_level(logging.ERROR, logger="cmdx"):
+        assert new_task(way.transaction, work).execute(failing=True).failed
+        assert new_task(way.transaction, work).execute(failing=False).failed
+
+    assert caplog.records == []
 
 
 def test_a_callback_on_commit_is_outside_of_the_transaction():
@@ -694,6 +846,39 @@ def test_a_task_keeps_its_own_work(way):
     invocation = way.task(body, retry_on(ValueError))()
     invocation.run()
 
+    assert "work" not in vars(invocation)
+
+
+@ways(Way, SqliteInAsyncRuns)
+def test_each_of_two_transactions_around_a_task_undoes_the_attempts(way, tmp_path):
+    (tmp_path / "other").mkdir()
+    with opened(type(way), tmp_path / "other") as other:
+
+        async def body(task):
+            await way.insert(1)
+            await other.insert(2)
+            if task.attempt == 0:
+                raise ValueError
+
+        retrying = retry_on(ValueError, limit=1, delay=0)
+        task = way.task(body, middleware(other.transaction), retrying)
+        result = way.run(task)
+
+        assert result.success, result.reason
+        assert (way.rows(), other.rows()) == ([1], [2])
+
+
+def test_two_transactions_around_a_task_give_its_own_work_back():
+    first, second = Transaction(nullcontext), Transaction(nullcontext)
+
+    @retry_on(ValueError)
+    @middleware(first, second)
+    class Write(Task[None]):
+        def work(self): ...
+
+    invocation = Write()
+
+    assert invocation.run().success
     assert "work" not in vars(invocation)
 
 

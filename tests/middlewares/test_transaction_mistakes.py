@@ -22,7 +22,7 @@ from databases import (
     opened,
 )
 
-from cmdx import DefinitionError, Task, Workflow, middleware, parallel
+from cmdx import DefinitionError, Task, Workflow, middleware, parallel, retry_on
 from cmdx.middlewares import Transaction
 
 
@@ -92,6 +92,42 @@ def test_a_factory_that_returns_nothing_is_told_to_return():
     assert "returned None, which is no context manager" in result.reason
 
 
+def connect_by_generator():
+    yield sqlite3.connect(":memory:")
+
+
+async def connect_by_async_generator():
+    yield sqlite3.connect(":memory:")
+
+
+generators = pytest.mark.parametrize(
+    "function",
+    [
+        connect_by_generator,
+        connect_by_async_generator,
+        partial(connect_by_generator),
+    ],
+)
+
+
+@generators
+def test_a_generator_function_is_refused_at_once(function):
+    with pytest.raises(DefinitionError, match=r"Put @contextlib\.contextmanager on"):
+        Transaction(function)
+
+
+@generators
+def test_a_factory_that_returns_a_generator_is_told_the_decorator(function):
+    def return_generator():
+        return function()
+
+    result = result_with(return_generator)
+
+    assert isinstance(result.cause, TypeError)
+    assert "Put @contextlib.contextmanager on" in result.reason
+    assert "closing" not in result.reason
+
+
 # -- what the factory returns -------------------------------------------------------
 
 
@@ -119,6 +155,21 @@ def test_a_cursor_is_refused(way):
     for result in results:
         assert isinstance(result.cause, DefinitionError)
         assert "is a cursor" in result.reason
+
+
+@pytest.mark.parametrize("wrap", [lambda file: file, closing])
+def test_a_file_is_refused_and_closed(tmp_path, wrap):
+    files = []
+
+    def open_file():
+        files.append((tmp_path / "app.db").open("w"))
+        return wrap(files[0])
+
+    result = result_with(open_file)
+
+    assert isinstance(result.cause, DefinitionError)
+    assert "is a file and has no transaction" in result.reason
+    assert files[0].closed
 
 
 @ways(PsycopgPool)
@@ -360,6 +411,126 @@ def test_threads_have_sessions_of_their_own_in_a_scoped_session(way):
 
     assert way.run(way.task(body)).success
     assert results[0].success
+    assert way.rows() == [1]
+
+
+# -- a second connection in one run -------------------------------------------------
+
+
+class Repository:
+    """What people write around a connection."""
+
+    def __init__(self, connection):
+        self.sql = connection.execute
+
+
+def repositories(way):
+    """Return a transaction that has a connection of its own for each call."""
+
+    @contextmanager
+    def begin():
+        with way.other_connection() as connection, connection:
+            yield Repository(connection)
+
+    return Transaction(begin)
+
+
+def assert_second_connection(result):
+    assert isinstance(result.cause, DefinitionError), result.reason
+    assert "has opened a second connection" in result.reason
+    assert "contextlib.closing(connect())" in result.reason
+
+
+@ways(Way)
+def test_attempts_on_a_second_connection_are_refused(way):
+    transaction = repositories(way)
+
+    @retry_on(Exception, limit=2, delay=0)
+    @middleware(transaction)
+    class Write(Task[None]):
+        def work(self):
+            transaction.current().sql("insert into effect values (1)")
+            raise ValueError
+
+    result = Write.execute()
+
+    assert_second_connection(result)
+    assert result.retries == 0
+    assert way.rows() == []
+
+
+@ways(Psycopg)
+def test_a_task_inside_on_a_second_connection_is_refused(way):
+    transaction, results = repositories(way), []
+
+    @middleware(transaction)
+    class Inner(Task[None]):
+        def work(self):
+            transaction.current().sql("insert into effect values (2)")
+
+    @middleware(transaction)
+    class Outer(Task[None]):
+        def work(self):
+            transaction.current().sql("insert into effect values (1)")
+            results.append(Inner.execute())
+
+    assert Outer.execute().success
+    assert_second_connection(*results)
+    assert way.rows() == [1]
+
+
+def write_in_attempts(transaction, write):
+    @retry_on(ValueError, limit=1, delay=0)
+    @middleware(transaction)
+    class Write(Task[None]):
+        def work(self):
+            write()
+            if self.attempt == 0:
+                raise ValueError
+
+    return Write.execute()
+
+
+@ways(Django)
+def test_a_block_of_django_may_bind_another_object_each_time(way):
+    @contextmanager
+    def begin():
+        with way.module.atomic():
+            yield object()
+
+    def write():
+        way.execute("insert into effect values (1)")
+
+    result = write_in_attempts(Transaction(begin), write)
+
+    assert result.success, result.reason
+    assert way.rows() == [1]
+
+
+@ways(SharedSqlite)
+def test_a_context_manager_that_names_the_same_connection_may_be_another_one(way):
+    connection, names = way.connection, iter("abc")
+    connection.isolation_level = None
+
+    class Atomic:
+        db = connection
+
+        def __enter__(self):
+            self.name = next(names)
+            self.db.execute(f"savepoint {self.name}")
+            return self
+
+        def __exit__(self, kind, *_error):
+            if kind is not None:
+                self.db.execute(f"rollback to {self.name}")
+            self.db.execute(f"release {self.name}")
+
+    def write():
+        connection.execute("insert into effect values (1)")
+
+    result = write_in_attempts(Transaction(Atomic), write)
+
+    assert result.success, result.reason
     assert way.rows() == [1]
 
 
