@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any
 
 try:
     from opentelemetry import context, trace
-    from opentelemetry.trace import Span, Tracer, TracerProvider
 except ImportError:
     cure = (
         "cmdx.opentelemetry needs the API of OpenTelemetry. Install it: "
@@ -51,12 +50,13 @@ if TYPE_CHECKING:
 
     from opentelemetry.context import Context
     from opentelemetry.metrics import MeterProvider
+    from opentelemetry.trace import Span, Tracer, TracerProvider
 
     from cmdx import Result
     from cmdx.run.record import Run
 
-SPAN = context.create_key("cmdx.span")
-"""Where a context has the span of the run; the current one may be one inside of it."""
+SCOPE = context.create_key("cmdx.scope")
+"""Where a context has the scope of the run, and so its span."""
 
 
 def instrument(
@@ -162,21 +162,28 @@ class Scope:
         self.span: Span = trace.INVALID_SPAN
         self.token: Token[Context] | None = None
         self.results_before = len(chain_of(self.run))
+        self.outer = current_scope()
+        self.detached_error: BaseException | None = None
+        """What the last task of another chain inside of it failed by."""
 
     def open(self, tracer: Tracer) -> None:
         """Start the span, and make it the current one."""
         with errors_logged(self.task):
             self.span = start_span(tracer, self.run)
         with errors_logged(self.task):
-            self.token = context.attach(context_inside(self.span))
+            self.token = context.attach(context_inside(self))
 
     def close(self, metrics: Metrics, ending: Ending) -> None:
         """Count the run, and end its span."""
         with errors_logged(self.task):
             metrics.count_run(self.run, ending)  # inside, so that it has an exemplar
         self.leave()
+        is_recorded = ending.cause is self.detached_error
         with errors_logged(self.task):
-            describe_end(self.span, self.run, ending, self.results_before)
+            described = ending._replace(cause=None) if is_recorded else ending
+            describe_end(self.span, self.run, described, self.results_before)
+        if self.run.parent is None and self.outer is not None:
+            self.outer.detached_error = ending.cause
         self.end_span()
 
     def close_leg(self) -> None:
@@ -188,26 +195,33 @@ class Scope:
 
     def leave(self) -> None:
         """Make the span current that was so before; not in a context of others."""
-        if self.token is not None and context.get_value(SPAN) is self.span:
+        if self.token is not None and current_scope() is self:
             context.detach(self.token)
 
     def end_span(self) -> None:
         """End the span."""
+        self.outer = self.detached_error = None  # contexts of others may keep this
         with errors_logged(self.task):
             self.span.end()
 
 
-def context_inside(span: Span) -> Context:
+def context_inside(scope: Scope) -> Context:
     """Return the context of a run; one without a span leaves the current one so."""
-    is_started = span is not trace.INVALID_SPAN
-    inside = trace.set_span_in_context(span) if is_started else None
-    return context.set_value(SPAN, span, inside)
+    is_started = scope.span is not trace.INVALID_SPAN
+    inside = trace.set_span_in_context(scope.span) if is_started else None
+    return context.set_value(SCOPE, scope, inside)
+
+
+def current_scope() -> Scope | None:
+    """Return the scope of the run; the current span may be one inside of it."""
+    scope = context.get_value(SCOPE)
+    return scope if isinstance(scope, Scope) else None
 
 
 def recorded_span() -> Span | None:
     """Return the span of the run, if somebody records it."""
-    span = context.get_value(SPAN)
-    return span if isinstance(span, Span) and span.is_recording() else None
+    scope = current_scope()
+    return scope.span if scope is not None and scope.span.is_recording() else None
 
 
 @contextmanager

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import opentelemetry.propagate  # noqa: F401 -- ``cmdx.wire.traces`` looks for it
 from opentelemetry import context, trace
 from opentelemetry.trace import Link, SpanKind, Status, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
@@ -18,8 +17,10 @@ from cmdx.chain import chain_of
 from cmdx.exceptions import RecordedError
 from cmdx.outcome import FAILED, SUCCEEDED, Halt, Stop
 from cmdx.outcome import Status as TaskStatus
-from cmdx.report import error_name, error_text
+from cmdx.report import error_line, error_name, error_text
+from cmdx.run.continuation import record_error
 from cmdx.run.ending import reason_of
+from cmdx.values import encodable_text
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from cmdx import Result
     from cmdx.run.record import Message, Run
 
-headers = TraceContextTextMapPropagator()
+trace_context = TraceContextTextMapPropagator()
 
 
 class Ending(NamedTuple):
@@ -109,9 +110,9 @@ def run_facts(run: Run) -> dict[str, Any]:
         "cmdx.tid": run.tid,
         "cmdx.cid": chain.id,
         "cmdx.xid": None if chain.xid is None else str(chain.xid),
-        "cmdx.tags": tags or None,
+        "cmdx.tags": tuple(map(encodable_text, tags)) or None,
     }
-    return without_none(facts)
+    return encodable(facts)
 
 
 def message_facts(message: Message) -> dict[str, Any]:
@@ -123,7 +124,7 @@ def message_facts(message: Message) -> dict[str, Any]:
         "messaging.message.id": message.id,
         "messaging.destination.name": message.queue,
     }
-    return without_none(facts)
+    return encodable(facts)
 
 
 def origin_of(message: Message) -> tuple[Context, list[Link]]:
@@ -135,7 +136,7 @@ def origin_of(message: Message) -> tuple[Context, list[Link]]:
     of many that a schedule sends: the trace would never end.
     """
     here = context.get_current()
-    sender = headers.extract({"traceparent": message.traceparent or ""}, here)
+    sender = trace_context.extract({"traceparent": message.traceparent or ""}, here)
     sent_by = trace.get_current_span(sender).get_span_context()
     links = [Link(sent_by)] if sender is not here else []
     is_inside = trace.get_current_span(here).get_span_context().is_valid
@@ -161,7 +162,7 @@ def add_retry(
         "cmdx.rule": rule,
         **error_facts(error),
     }
-    span.add_event("cmdx.retry", without_none(facts))
+    span.add_event("cmdx.retry", encodable(facts))
 
 
 def add_rollback(span: Span, run: Run, error: BaseException | None) -> None:
@@ -173,7 +174,7 @@ def add_rollback(span: Span, run: Run, error: BaseException | None) -> None:
     }
     if error is not None:
         facts |= error_facts(error)
-    span.add_event("cmdx.rollback", facts)
+    span.add_event("cmdx.rollback", encodable(facts))
 
 
 def error_facts(error: BaseException) -> dict[str, str]:
@@ -198,11 +199,24 @@ def describe_end(span: Span, run: Run, ending: Ending, results_before: int) -> N
         return
     span.set_attributes(end_facts(run, ending))
     if ending.status is FAILED:
-        span.set_status(Status(StatusCode.ERROR, ending.reason))
+        reason = None if ending.reason is None else encodable_text(ending.reason)
+        span.set_status(Status(StatusCode.ERROR, reason))
     cause = ending.cause
     if cause is None or is_of_task_inside(run, cause, results_before):
         return
-    span.record_exception(cause, {"exception.type": error_type(cause)})
+    record_exception(span, cause)
+
+
+def record_exception(span: Span, error: BaseException) -> None:
+    """Add an exception to a span, also one that cannot be put into words."""
+    recorded = record_error(error)
+    stack = recorded.traceback or error_line(error)
+    facts = error_facts(error) | {"exception.stacktrace": stack}
+    try:
+        str(error)
+    except Exception:  # OpenTelemetry asks for the text as well
+        error = recorded
+    span.record_exception(error, encodable(facts))
 
 
 def is_of_task_inside(run: Run, cause: BaseException, results_before: int) -> bool:
@@ -223,9 +237,13 @@ def end_facts(run: Run, ending: Ending) -> dict[str, Any]:
         "cmdx.rolled_back": run.rolled_back or None,
         "error.type": ending.error_type,
     }
-    return without_none(facts)
+    return encodable(facts)
 
 
-def without_none(facts: dict[str, Any]) -> dict[str, Any]:
-    """Leave out what is not known, which OpenTelemetry would warn about."""
-    return {name: fact for name, fact in facts.items() if fact is not None}
+def encodable(facts: dict[str, Any]) -> dict[str, Any]:
+    """Leave out what is not known, and replace what exporters cannot encode."""
+    return {
+        name: encodable_text(fact) if isinstance(fact, str) else fact
+        for name, fact in facts.items()
+        if fact is not None
+    }

@@ -19,7 +19,7 @@ from cmdx.exceptions import DefinitionError
 from cmdx.inputs.resolve import resolve
 from cmdx.run.record import check_can_start
 from cmdx.wire.errors import RefusedInputError
-from cmdx.wire.traces import trace_headers
+from cmdx.wire.traces import current_traceparent
 
 
 def check_unused(invocation: object, taker: str) -> None:
@@ -96,5 +96,7 @@ def origin_data() -> dict[str, str]:
         origin["cid"] = chain.id
         if chain.xid is not None:
             origin["xid"] = str(chain.xid)
-    origin.update(trace_headers())
+    traceparent = current_traceparent()
+    if traceparent is not None:
+        origin["traceparent"] = traceparent
     return origin

@@ -6,23 +6,41 @@ OpenTelemetry is asked only if somebody has imported it: without it there is no 
 
 from __future__ import annotations
 
+import logging
 import sys
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from contextvars import Context
 
 
-def trace_headers() -> Mapping[str, str]:
-    """Return the trace that is under way, if there is one."""
-    propagate: Any = sys.modules.get("opentelemetry.propagate")
-    if propagate is None:
-        return {}
-    headers: dict[str, str] = {}
-    propagate.inject(headers)
-    return {name: headers[name] for name in ("traceparent",) if name in headers}
+def current_traceparent() -> str | None:
+    """
+    Return the trace that is under way, as W3C Trace Context writes it.
+
+    A propagator of others that raises does not keep anything from being sent.
+    """
+    trace: Any = sys.modules.get("opentelemetry.trace")
+    if trace is None:
+        return None
+    try:
+        return injected_traceparent(trace)
+    except Exception:
+        message = "OpenTelemetry raised an exception; the trace is not sent along"
+        logging.getLogger("cmdx").warning(message, exc_info=True)
+        return None
+
+
+def injected_traceparent(trace: Any) -> str | None:
+    """Return what the global propagator says of the current span, if there is one."""
+    if not trace.get_current_span().get_span_context().is_valid:
+        return None
+    from opentelemetry.propagate import inject
+
+    carrier: dict[str, str] = {}
+    inject(carrier)
+    return carrier.get("traceparent")
 
 
 def context_without_trace() -> Context:

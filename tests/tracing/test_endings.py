@@ -7,6 +7,7 @@ import asyncio
 import pytest
 from opentelemetry.trace import StatusCode
 
+import cmdx
 from cmdx import RecordedError, Task, Workflow, middleware, retry_on
 
 
@@ -90,6 +91,26 @@ def test_an_exception_that_is_passed_on_is_recorded_where_it_came_from(traces, r
         assert span.status.status_code is StatusCode.ERROR
         assert span.status.description == "[ConnectionError] connection refused"
         assert span.attributes["error.type"] == "ConnectionError"
+
+
+def test_an_exception_of_a_detached_task_is_recorded_where_it_was_raised(traces, run):
+    class Middle(Task[None]):
+        def work(self):
+            with cmdx.detached():
+                Broken.execute().or_raise()
+
+    class Outer(Task[None]):
+        def work(self):
+            with cmdx.detached():
+                Middle.execute_or_raise()
+
+    run(Outer)
+    recorded = {
+        span.name.rpartition(".")[2]: len(span.events) for span in traces.spans()
+    }
+
+    assert recorded == {"Broken": 1, "Middle": 0, "Outer": 0}
+    assert traces.span("Outer").attributes["error.type"] == "ConnectionError"
 
 
 def test_of_tasks_that_fail_at_once_each_exception_is_recorded_once(traces):
@@ -336,3 +357,50 @@ def test_a_run_that_a_middleware_ends_has_a_span(traces, run):
     run(Enter)
 
     assert traces.span("Enter").attributes["cmdx.reason"] == "closed"
+
+
+class Wordless(ValueError):
+    def __str__(self):
+        raise RuntimeError("no words")
+
+
+def test_an_exception_without_a_text_is_recorded(traces, run):
+    class Raise(Task[None]):
+        def work(self):
+            raise Wordless
+
+    run(Raise)
+    (event,) = traces.span("Raise").events
+
+    assert event.attributes["exception.type"].endswith("Wordless")
+    assert event.attributes["exception.message"] == ""
+    assert "in work" in event.attributes["exception.stacktrace"]
+
+
+SURROGATE = "caf\udce9"
+"""A file name that is not UTF-8, as Python reads it."""
+
+
+def test_all_texts_of_a_span_can_be_encoded(traces, run):
+    @retry_on(OSError, limit=1, delay=0, rule=SURROGATE)
+    class Read(Task[None], tags=(SURROGATE,), correlation_id=lambda _task: SURROGATE):
+        def work(self):
+            raise OSError(SURROGATE)
+
+        def rollback(self):
+            raise LookupError(SURROGATE)
+
+    run(Read)
+    span = traces.span("Read")
+    facts = [span.attributes, *(event.attributes for event in span.events)]
+    texts = [span.status.description, *span.attributes["cmdx.tags"]]
+    texts += [fact for known in facts for fact in known.values() if type(fact) is str]
+
+    assert [event.name for event in span.events] == [
+        "cmdx.retry",
+        "cmdx.rollback",
+        "exception",
+    ]
+    assert "[OSError] caf\ufffd" in texts
+    for text in texts:
+        text.encode()

@@ -403,3 +403,16 @@ def test_failed_runs_leave_nothing_for_the_garbage_collector(traces):
         traces.exporter.clear()
 
     assert left_behind(fail, 20) == {}
+
+
+def test_failed_runs_that_are_detached_leave_nothing_either(traces):
+    class Outer(Task[None]):
+        def work(self):
+            with cmdx.detached():
+                Broken.execute_or_raise()
+
+    def fail():
+        Outer.execute()
+        traces.exporter.clear()
+
+    assert left_behind(fail, 20) == {}

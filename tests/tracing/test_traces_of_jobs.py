@@ -14,9 +14,10 @@ import dramatiq
 import pytest
 from celery import Celery
 from dramatiq.brokers.stub import StubBroker
-from opentelemetry import baggage, context, trace
+from opentelemetry import baggage, context, propagate, trace
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.trace import SpanKind
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from traced_shop import DATABASE, SPANS, AsyncInvoice, Invoice, Print
 
 import cmdx
@@ -212,7 +213,58 @@ def test_without_instrument_too_jobs_see_no_trace_of_where_their_worker_was_star
         context.detach(token)
 
 
+class BrokenPropagator(TraceContextTextMapPropagator):
+    def inject(self, *_arguments, **_options):
+        raise RuntimeError("no baggage")
+
+
+def test_a_propagator_that_raises_is_logged_and_keeps_no_job_back(traces, caplog):
+    before = propagate.get_global_textmap()
+    propagate.set_global_textmap(BrokenPropagator())
+    try:
+        enqueue_in_span(traces, queue := Queue(":memory:"), Print())
+    finally:
+        propagate.set_global_textmap(before)
+    queue.drain()
+
+    assert (traces.span("Print").parent, traces.span("Print").links) == (None, ())
+    (record,) = caplog.records
+    assert (record.name, record.levelname) == ("cmdx", "WARNING")
+    assert "the trace is not sent along" in record.message
+    assert "no baggage" in caplog.text
+
+
 # -- in other processes ---------------------------------------------------------------
+
+
+SENDER = """if True:
+    import sys
+    from opentelemetry.sdk.trace import TracerProvider
+    from cmdx import Task
+    from cmdx.queue import Queue
+
+    class Print(Task[None], name="traced.sent"):
+        def work(self): pass
+
+    queue = Queue(":memory:")
+    queue.enqueue(Print())
+    assert "opentelemetry.propagate" not in sys.modules
+    with TracerProvider().get_tracer("test").start_as_current_span("request") as span:
+        queue.enqueue(Print())
+    sql = "select origin from cmdx_job"
+    origins = queue.store.transact(lambda statements: statements.execute(sql))
+    trace_id = f"{span.get_span_context().trace_id:032x}"
+    print([trace_id in str(row) for row in origins])
+"""
+
+
+def test_a_process_that_only_makes_spans_sends_its_trace_along(tmp_path):
+    program = tmp_path / "sender.py"
+    program.write_text(SENDER, encoding="utf-8")
+    command = [sys.executable, str(program)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 -- ours
+
+    assert (done.stdout, done.stderr) == ("[False, True]\n", "")
 
 
 @contextmanager
