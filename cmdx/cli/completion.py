@@ -13,9 +13,10 @@ from __future__ import annotations
 import sys
 from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import attrs
 
 from cmdx.cli.describe import inputs_of_steps
 from cmdx.cli.queues import queue_names
@@ -67,8 +68,6 @@ end
 complete -c cmdx -f -a '(__cmdx_words)'
 """,
 }
-FILES = ("--input", "--html")
-"""Options whose values are files, which shells complete themselves."""
 
 
 def add_completion(subparsers: argparse._SubParsersAction[Any]) -> None:
@@ -110,47 +109,85 @@ def words_after(
     before: Sequence[str], last: str, parser: argparse.ArgumentParser
 ) -> Iterator[str]:
     """Yield what may stand after the words *before*, whatever *last* begins with."""
-    commands = subparsers_of(parser)
-    if not before:
-        yield from commands
-        return
-    if before[-1] in FILES or before[0] not in commands:
-        return
-    command = before[0]
-    given = [
-        word
-        for option, word in pairwise(before)
-        if option not in FILES and not word.startswith("-")
-    ]
-    if last.startswith("-"):
-        yield from options_of(commands[command])
+    line = Line.of(before, parser)
+    command, given = line.words[0] if line.words else "", line.words[1:]
+    if line.option is not None:
+        yield from map(str, line.option.choices or ())
+    elif last.startswith("-"):
+        yield from options_of(line.parser)
     elif command in LISTERS and not given:
         yield from targets(last, LISTERS[command])
     elif command == "run":
         yield from input_words(given, last)
     else:
-        yield from choices_of(commands[command])
+        yield from choices_of(line.parser, line.taken)
+
+
+@attrs.define
+class Line:
+    """
+    The words of a line, as far as it is written.
+
+    Args:
+        parser: That of the command, or of its action.
+        words: Those that are neither options nor values of options.
+        taken: How many of them *parser* has taken.
+        option: The one that waits for its value.
+    """
+
+    parser: argparse.ArgumentParser
+    words: list[str] = attrs.field(factory=list)
+    taken: int = 0
+    option: argparse.Action | None = None
+
+    @classmethod
+    def of(cls, written: Sequence[str], parser: argparse.ArgumentParser) -> Line:
+        """Read what is *written*."""
+        line = cls(parser)
+        for word in written:
+            line.take(word)
+        return line
+
+    def take(self, word: str) -> None:
+        """Take the next word: the value of an option, an option, or another word."""
+        if self.option is not None:
+            self.option = None
+        elif word.startswith("-"):
+            option = self.parser._option_string_actions.get(word)
+            self.option = None if option is None or option.nargs == 0 else option
+        else:
+            self.words.append(word)
+            inner = subparsers_of(self.parser).get(word)
+            self.taken = self.taken + 1 if inner is None else 0
+            self.parser = inner or self.parser
 
 
 def subparsers_of(
     parser: argparse.ArgumentParser,
 ) -> Mapping[str, argparse.ArgumentParser]:
-    """Return the parsers of the commands of *parser*, by name."""
-    actions = (action for action in parser._actions if action.dest == "==SUPPRESS==")
-    choices = (action.choices for action in actions if isinstance(action.choices, dict))
-    return next(choices, {})
+    """Return the parsers of the commands or actions of *parser*, by name."""
+    choices = (action.choices for action in parser._actions)
+    return next((found for found in choices if isinstance(found, dict)), {})
 
 
 def options_of(parser: argparse.ArgumentParser) -> list[str]:
-    """Return the long options of a command."""
-    return [name for name in parser._option_string_actions if name.startswith("--")]
+    """Return the long options of a command that its help shows."""
+    options = parser._option_string_actions.items()
+    return [
+        name
+        for name, option in options
+        if name.startswith("--") and option.help != "==SUPPRESS=="
+    ]
 
 
-def choices_of(parser: argparse.ArgumentParser) -> Iterator[str]:
-    """Yield what a command takes that has a few choices, such as ``demo``."""
-    for action in parser._actions:
-        if not action.option_strings:
-            yield from map(str, action.choices or ())
+def choices_of(parser: argparse.ArgumentParser, taken: int) -> list[str]:
+    """Return the choices for the word after the *taken* ones, such as of ``demo``."""
+    actions = [action for action in parser._actions if not action.option_strings]
+    return [
+        str(choice)
+        for action in actions[taken : taken + 1]
+        for choice in action.choices or ()
+    ]
 
 
 # -- targets ---------------------------------------------------------------------------
@@ -187,15 +224,21 @@ def input_words(given: Sequence[str], last: str) -> list[str]:
     """Return the inputs of the task that are not given, or the values of one."""
     target, *words = given
     task = import_task(target)
-    schema = task.inputs_schema()
-    inputs = schema["properties"] or {key: {} for key in inputs_of_steps(task)}
+    declared = task.inputs_schema()["properties"]
+    inputs = declared or {key: {} for key in inputs_of_steps(task)}
     key, sign, _ = last.partition("=")
     if sign:
         found = values_of(inputs.get(key, {}))
         return [f"{key}={value}" for value in found]
     known = {word.partition("=")[0] for word in words}
-    many = {name for name, field in inputs.items() if field.get("type") == "array"}
+    many = {name for name, schema in inputs.items() if takes_many(schema)}
     return [f"{name}=" for name in inputs if name not in known - many]
+
+
+def takes_many(schema: Mapping[str, Any]) -> bool:
+    """Tell whether an input may be given several times, as lists are."""
+    is_list = schema.get("type") == "array"
+    return is_list or any(map(takes_many, schema.get("anyOf", ())))
 
 
 def values_of(schema: Mapping[str, Any]) -> list[str]:

@@ -20,7 +20,7 @@ from cmdx import Task, clock
 from cmdx.queue import JobState, Queue
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
 INVOICES = 12
 SENT_BEFORE_KILL = 4
@@ -77,12 +77,19 @@ def tell(queue: Queue, journal: Path) -> bool:
     states = ", ".join(f"{count} {state}" for state, count in counts.items() if count)
     say(f"Jobs: {states}. Lost: {INVOICES - len(begun)}.")
     if again:
-        say(
-            f"Invoice {', '.join(again)} was begun twice: its worker died before it "
-            "could say that it was done."
-        )
+        say(repeats_text(again))
     queue.store.close()
     return len(begun) == INVOICES
+
+
+def repeats_text(numbers: Sequence[str]) -> str:
+    """Say which invoices were begun twice, and why."""
+    if len(numbers) == 1:
+        invoices, done = f"Invoice {numbers[0]} was", "it was done"
+    else:
+        invoices = f"Invoices {', '.join(numbers[:-1])} and {numbers[-1]} were"
+        done = "they were done"
+    return f"{invoices} begun twice: the worker died before it could say that {done}."
 
 
 @contextmanager

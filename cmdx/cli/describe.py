@@ -79,7 +79,7 @@ def describe_inputs(task: type[Task[Any]]) -> str:
     return "\n".join((*_headline(task), "", "Inputs", *inputs))
 
 
-def run_command(task: type[Task[Any]], target: str) -> str:
+def command_that_runs(task: type[Task[Any]], target: str) -> str:
     """Return the command that runs *task*, which is found at *target*, or no text."""
     try:
         _plan_of(task)

@@ -3,7 +3,8 @@
 
 1. ``add_inspect`` adds the command to the command line
 2. ``import_task`` imports the module and finds the task, or says why it cannot
-3. ``describe`` turns the declarations into text, and ``run_command`` says how to run it
+3. ``describe`` turns the declarations into text
+4. ``command_that_runs`` says how to run it
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-from cmdx.cli.describe import describe, run_command
-from cmdx.cli.targets import NotFound, import_task
+from cmdx.cli.describe import command_that_runs, describe
+from cmdx.cli.targets import import_task
 
 if TYPE_CHECKING:
     import argparse
@@ -34,13 +35,9 @@ def add_inspect(subparsers: argparse._SubParsersAction[Any]) -> None:
 
 
 def run_inspect(asked: argparse.Namespace) -> int:
-    """Print the contract of the task, or an error message."""
-    try:
-        task = import_task(asked.task)
-    except NotFound as problem:
-        sys.stderr.write(f"{problem}\n")
-        return 2
+    """Print the contract of the task."""
+    task = import_task(asked.task)
     sys.stdout.write(f"{describe(task)}\n")
-    if command := run_command(task, asked.task):
+    if command := command_that_runs(task, asked.task):
         sys.stdout.write(f"\nCommand line\n  {command}\n")
     return 0

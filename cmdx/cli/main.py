@@ -2,7 +2,8 @@
 ``python -m cmdx``: the commands.
 
 Each command is a parser with a ``run``: a function that is given the parsed arguments,
-prints, and returns the exit code.
+prints, and returns the exit code. A ``Misuse``, or an error of the library, is printed
+as a line.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 DEMO_PAGE = "cmdx-demo.html"
+MISUSE = 2
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -41,6 +43,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with working_folder_on_path():
             code: int = parsed.run(parsed)
         sys.stdout.flush()
+    except (Misuse, CmdxError) as problem:
+        sys.stderr.write(f"{problem}\n")
+        return MISUSE
     except BrokenPipeError:  # the reader, such as `head`, has seen enough
         _close_stdout()
         return 1
@@ -52,6 +57,8 @@ def _take_words(
 ) -> None:
     """Give a command the words that it takes among its options; refuse all others."""
     takes_words = hasattr(parsed, "words")
+    if takes_words and "--" in words:  # no more options follow
+        words.remove("--")
     unknown = [word for word in words if not takes_words or word.startswith("-")]
     if unknown:
         cure = input_cure(unknown[0], words) if takes_words else ""
@@ -100,26 +107,16 @@ def command_line() -> argparse.ArgumentParser:
 def run_demo(asked: argparse.Namespace) -> int:
     """Run the demo."""
     if asked.subject != "tasks" and (asked.html or asked.open):
-        sys.stderr.write(f"The demo of {asked.subject} has no page to write.\n")
-        return 2
+        raise Misuse(f"The demo of {asked.subject} has no page to write.")
     if asked.subject == "queue":
         from cmdx.cli.demo_queue import show as show_queue
 
         return 0 if show_queue() else 1
     if asked.subject == "delivery":
-        return show_deliveries()
+        from cmdx.cli.demo_delivery import show as show_deliveries
+
+        return 0 if show_deliveries() else 1
     return show_tasks(asked)
-
-
-def show_deliveries() -> int:
-    """Run the demo of webhooks, which need an extra."""
-    from cmdx.cli.demo_delivery import show
-
-    try:
-        return 0 if show() else 1
-    except CmdxError as problem:
-        sys.stderr.write(f"{problem}\n")
-        return 2
 
 
 def show_tasks(asked: argparse.Namespace) -> int:
@@ -127,13 +124,8 @@ def show_tasks(asked: argparse.Namespace) -> int:
     from cmdx.cli.demo import show
 
     path = DEMO_PAGE if asked.open and asked.html is None else asked.html
-    try:
-        with open_page(path, opens=asked.open) as write_page:
-            write_page(show())
-    except Misuse as problem:
-        sys.stderr.write(f"{problem}\n")
-        return 2
-    return 0
+    with open_page(path, opens=asked.open) as write_page:
+        return 0 if write_page(show()) else 1
 
 
 def _installed_version() -> str:

@@ -7,7 +7,10 @@ SQLite does this when it is opened. For PostgreSQL it is a step of a deployment.
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from cmdx.cli.targets import Misuse
 
 if TYPE_CHECKING:
     import argparse
@@ -34,19 +37,28 @@ def add_migrate(subparsers: argparse._SubParsersAction[Any]) -> None:
 
 
 def run_migrate(asked: argparse.Namespace) -> int:
-    """Migrate the database, or print how; an error message if it cannot be done."""
-    from cmdx.stores import StoreError
+    """Migrate the database, or print how."""
     from cmdx.stores.schema import VERSION, migrate, migration_sql
     from cmdx.stores.store import is_postgres
 
+    check_database(asked.database)
     if asked.sql:
         dialect = "postgresql" if is_postgres(asked.database) else "sqlite"
         sys.stdout.write(migration_sql(dialect))
         return 0
-    try:
-        migrate(asked.database)
-    except StoreError as problem:
-        sys.stderr.write(f"{problem}\n")
-        return 2
+    migrate(asked.database)
     sys.stdout.write(f"The tables of cmdx are at version {VERSION}.\n")
     return 0
+
+
+def check_database(address: str) -> None:
+    """Refuse a name that may be that of a database on a server, or a misspelt file."""
+    path = Path(address)
+    if ":" in address or path.suffix or path.exists():
+        return
+    message = (
+        f"there is no file {address!r}. Write a DSN such as "
+        f"postgresql://localhost/{path.name}, or a path with a suffix, such as "
+        f"{path.name}.db, and the SQLite file is created."
+    )
+    raise Misuse(message)

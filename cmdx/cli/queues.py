@@ -10,20 +10,18 @@ Inputs are printed only with ``--inputs``: they may be secrets.
 
 from __future__ import annotations
 
+import argparse
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from cmdx.cli.targets import NotFound, load_attribute, load_module
+from cmdx.cli.targets import Kind, Misuse, NotFound, load_target
 
 if TYPE_CHECKING:
-    import argparse
     from collections.abc import Callable, Sequence
     from types import ModuleType
 
     from cmdx.cli.reports import ReportingWorker
     from cmdx.queue import Job, Queue
-
-EXAMPLE = "queue"
 
 
 def add_worker(subparsers: argparse._SubParsersAction[Any]) -> None:
@@ -51,6 +49,8 @@ def add_jobs(subparsers: argparse._SubParsersAction[Any]) -> None:
         description="Look at the jobs of a queue, or change them.",
     )
     add_queue(parser)
+    for option in ("--state", "--task", "--key", "--error", "--limit", "--inputs"):
+        parser.add_argument(option, nargs="?", action=Misplaced, help=argparse.SUPPRESS)
     parser.set_defaults(run=run_jobs, action="counts")
     actions = parser.add_subparsers(title="actions", metavar="ACTION", dest="action")
     actions.add_parser("counts", help="how many there are in each state")
@@ -70,6 +70,25 @@ def add_jobs(subparsers: argparse._SubParsersAction[Any]) -> None:
             "--everything", action="store_true", help="without filter"
         )
         add_filters(changing)
+
+
+class Misplaced(argparse.Action):
+    """An option that was written without its action, or before it."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> NoReturn:
+        """Refuse it, and say how to write it."""
+        queue = getattr(namespace, "queue", None) or "MODULE:QUEUE"
+        value = "" if values is None else f" {values}"
+        parser.error(
+            f"{option_string} is an option of an action. Write the action first: "
+            f"python -m cmdx jobs {queue} list {option_string}{value}"
+        )
 
 
 def add_queue(parser: argparse.ArgumentParser) -> None:
@@ -97,39 +116,16 @@ def import_queue(target: str) -> Queue:
     """Return the queue that *target* names, or raise ``NotFound``."""
     from cmdx.queue import Queue
 
-    name, _, path = target.partition(":")
-    if not name:
-        message = f"{target!r} names no module. Write it as module:{EXAMPLE}."
-        raise NotFound(message)
-    module = load_module(name, EXAMPLE) if path else load_by_module(name)
-    names = queue_names(module)
-    listing = queue_listing(names)
-    if not path:
-        written = " or ".join(f"{name}:{queue}" for queue in names)
-        cure = f"Write {written}." if names else "Name the one that has the queue."
-        message = f"{name} is a module with {listing}. {cure}"
-        raise NotFound(message)
-    value = load_attribute(module, path, listing)
+    module, value = load_target(target, QUEUE)
     if not isinstance(value, Queue):
         message = (  # its type alone: what was named by mistake may be a secret
             f"{target} is not a queue but {type(value).__name__}. Name a "
-            f"cmdx.queue.Queue; {name} is a module with {listing}."
+            f"cmdx.queue.Queue; {module.__name__} is a module with "
+            f"{QUEUE.listing(module)}."
         )
         raise NotFound(message)
-    value.tasks = (*value.tasks, name.partition(".")[0])
+    value.tasks = (*value.tasks, module.__name__.partition(".")[0])
     return value
-
-
-def load_by_module(name: str) -> ModuleType:
-    """Import a module; if there is none, a dot may have been written for the colon."""
-    try:
-        return load_module(name, EXAMPLE)
-    except NotFound:
-        parent, _, last = name.rpartition(".")
-        if not parent or last not in queue_names(load_module(parent, EXAMPLE)):
-            raise
-    message = f"there is no module {name!r}. Did you mean {parent}:{last}?"
-    raise NotFound(message)
 
 
 def queue_names(module: ModuleType) -> list[str]:
@@ -139,22 +135,7 @@ def queue_names(module: ModuleType) -> list[str]:
     return [name for name, value in vars(module).items() if isinstance(value, Queue)]
 
 
-def queue_listing(names: Sequence[str]) -> str:
-    """Return which queues a module has, in words."""
-    if not names:
-        return "no queues"
-    return f"the queue{'s' if len(names) > 1 else ''} {', '.join(map(repr, names))}"
-
-
-def run_with_queue(target: str, action: Callable[[Queue], int]) -> int:
-    """Do something with a queue; print an error of the user's and return 2."""
-    from cmdx.exceptions import CmdxError
-
-    try:
-        return action(import_queue(target))
-    except (NotFound, CmdxError) as problem:
-        sys.stderr.write(f"{problem}\n")
-        return 2
+QUEUE = Kind("queue", "queue", queue_names)
 
 
 # -- worker -------------------------------------------------------------------------
@@ -162,7 +143,7 @@ def run_with_queue(target: str, action: Callable[[Queue], int]) -> int:
 
 def run_worker(asked: argparse.Namespace) -> int:
     """Run a worker, or several in processes of their own."""
-    return run_with_queue(asked.queue, lambda queue: start_worker(queue, asked))
+    return start_worker(import_queue(asked.queue), asked)
 
 
 def start_worker(queue: Queue, asked: argparse.Namespace) -> int:
@@ -205,7 +186,7 @@ def work(worker: ReportingWorker, target: str) -> int:
 def run_jobs(asked: argparse.Namespace) -> int:
     """Do what was asked with the jobs of a queue."""
     action = ACTIONS[asked.action or "counts"]
-    return run_with_queue(asked.queue, lambda queue: action(queue, asked))
+    return action(import_queue(asked.queue), asked)
 
 
 def print_counts(queue: Queue, _: argparse.Namespace) -> int:
@@ -338,16 +319,12 @@ def change_jobs(
 
     filters = filters_of(asked)
     if asked.id and (filters or asked.everything):
-        sys.stderr.write(f"{asked.action} takes ids, or filters, not both.\n")
-        return 2
+        raise Misuse(f"{asked.action} takes ids, or filters, not both.")
     if asked.id:
         return change_each(queue, asked, one)
-    if filters or asked.everything:
-        count = many(everything=asked.everything, **filters)
-    else:
-        message = f"{asked.action} needs ids, a filter, or --everything.\n"
-        sys.stderr.write(message)
-        return 2
+    if not filters and not asked.everything:
+        raise Misuse(f"{asked.action} needs ids, a filter, or --everything.")
+    count = many(everything=asked.everything, **filters)
     sys.stdout.write(f"{count_text(count, 'job')}\n")
     if not count:
         write_known_tasks(queue, asked.task)

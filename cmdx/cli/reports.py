@@ -17,6 +17,7 @@ from threading import Event, RLock, Thread
 from typing import TYPE_CHECKING, Any
 
 from cmdx.queue import Worker, job_died
+from cmdx.report import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -134,12 +135,6 @@ def death_text(job: Job[Any], target: str) -> str:
 def shortened(text: str) -> str:
     """Return a text, or the beginning of a long one."""
     return text if len(text) <= LONGEST_REASON else f"{text[:LONGEST_REASON]}..."
-
-
-def printable(text: str) -> str:
-    """Return a text as one line, without what a terminal would take for a command."""
-    line = " ".join(text.split())
-    return "".join(sign if sign.isprintable() else "?" for sign in line)
 
 
 # -- progress -----------------------------------------------------------------------

@@ -24,12 +24,12 @@ from cmdx.cli.describe import describe_inputs
 from cmdx.cli.pages import open_page
 from cmdx.cli.targets import Misuse, import_task
 from cmdx.cli.trees import tree_text
-from cmdx.exceptions import CmdxError
 from cmdx.inputs.resolve import plain_values
 from cmdx.outcome import Status
 from cmdx.report import encoding_of
 from cmdx.telemetry import task_cancelled
 from cmdx.values import json_text
+from cmdx.workflow.workflow import Workflow
 
 if TYPE_CHECKING:
     import argparse
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from cmdx import Result, Task
 
 EXIT_CODES = {Status.SUCCESS: 0, Status.FAILED: 1, Status.SKIPPED: 3}
-MISUSE = 2
 INTERRUPTED = 130
 """What shells say of a program that Ctrl-C has ended."""
 
@@ -85,12 +84,9 @@ def add_run(subparsers: argparse._SubParsersAction[Any]) -> None:
 
 
 def run_command(asked: argparse.Namespace) -> int:
-    """Run the task, or print its help; an error message if it cannot be done."""
+    """Run the task, or print its help."""
     try:
         return print_help(asked) if asked.help else run_asked(asked)
-    except (Misuse, CmdxError) as problem:
-        sys.stderr.write(f"{problem}\n")
-        return MISUSE
     except KeyboardInterrupt:
         sys.stderr.write("Interrupted.\n")
         return INTERRUPTED
@@ -116,12 +112,19 @@ def run_asked(asked: argparse.Namespace) -> int:
         with own_output(asked):
             result, interrupt = run_shown(task, is_live=not asked.no_live)
         print_result(result, asked)
-        write_page(result.chain)
+        is_written = write_page(result.chain)
+    code = exit_code(result, interrupt)
+    return code if is_written else code or EXIT_CODES[Status.FAILED]
+
+
+def exit_code(result: Result[Any], interrupt: BaseException | None) -> int:
+    """Return the code of a status, or of what has interrupted the task."""
     if isinstance(interrupt, KeyboardInterrupt):
         sys.stderr.write(f"Interrupted. {rollback_text(result)}\n")
         return INTERRUPTED
     if isinstance(interrupt, SystemExit) and isinstance(interrupt.code, int):
-        return interrupt.code or EXIT_CODES[result.status]  # it has failed, even with 0
+        code = interrupt.code & 0xFF  # what the system keeps of it
+        return code or EXIT_CODES[result.status]  # it has failed, even with 0
     return EXIT_CODES[result.status]
 
 
@@ -205,6 +208,8 @@ def inputs_in_file(path: str) -> dict[str, Any]:
         raise Misuse(f"{name} cannot be read: {error.strerror}.") from None
     except ValueError as error:
         raise Misuse(f"{name} is not JSON: {error}.") from None
+    except RecursionError:
+        raise Misuse(f"{name} is nested too deeply. Write it flatter.") from None
     if not isinstance(inputs, dict):
         kind = type(inputs).__name__
         cure = 'Write an object, such as {"name": "Ada"}.'
@@ -233,7 +238,7 @@ def run_shown(
     with task_cancelled.connected_to(keep), live_tree(task, is_live=is_live):
         try:
             return run(task), None
-        except (KeyboardInterrupt, SystemExit) as error:
+        except BaseException as error:
             if not cancelled:
                 raise
             return cancelled[0], error
@@ -271,12 +276,24 @@ def print_result(result: Result[Any], asked: argparse.Namespace) -> None:
     """Print the result as a tree or as JSON, and a traceback if asked for."""
     text = json_line(result) if asked.json else tree_text(result.chain)
     sys.stdout.write(f"{text}\n")
+    if lacks_inputs(result):
+        command = f"python -m cmdx run {asked.words[0]} --help"
+        sys.stderr.write(f"`{command}` lists the inputs.\n")
     failure = result.caused_failure
     if asked.traceback and failure is not None and failure.cause is not None:
         from traceback import print_exception
 
         sys.stdout.flush()
         print_exception(failure.cause)
+
+
+def lacks_inputs(result: Result[Any]) -> bool:
+    """Tell whether a required input of the task, or of a step, was not given."""
+    failure = result.caused_failure
+    if failure is None:
+        return False
+    is_ours = failure.task is result.task or issubclass(result.task, Workflow)
+    return is_ours and any(problem.code == "required" for problem in failure.errors)
 
 
 def json_line(result: Result[Any]) -> str:

@@ -1,8 +1,12 @@
 """
 What people name on the command line as ``module:name``.
 
-It is imported from where Python finds it, the working folder included. What cannot be
-found is a ``NotFound`` with the cure.
+1. a target without a module, or with a file, is refused     ``load_target``
+2. the module is imported                                    ``load_module``
+3. what is named in it is looked up                          ``load_attribute``
+
+A module is imported from where Python finds it, the working folder included. What
+cannot be found is a ``NotFound`` with the cure.
 """
 
 from __future__ import annotations
@@ -14,12 +18,14 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+import attrs
+
 import cmdx
 from cmdx.exceptions import did_you_mean
 from cmdx.task import Task
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from types import ModuleType
 
 
@@ -31,12 +37,80 @@ class NotFound(Misuse):
     """There is no such thing; the message says why, and what to do."""
 
 
+@attrs.frozen
+class Kind:
+    """
+    What a command looks for in a module.
+
+    Args:
+        noun: Such as ``task``.
+        example: A name to show where no module is known.
+        names_of: What lists the names in a module.
+    """
+
+    noun: str
+    example: str
+    names_of: Callable[[ModuleType], list[str]]
+
+    def listing(self, module: ModuleType) -> str:
+        """Return what there is in *module*, in words."""
+        names = self.names_of(module)
+        if not names:
+            return f"no {self.noun}s"
+        shown = (repr(name) if name.islower() else name for name in names)
+        return f"the {self.noun}{'s' if len(names) > 1 else ''} {', '.join(shown)}"
+
+
+def load_target(target: str, kind: Kind) -> tuple[ModuleType, Any]:
+    """Return the module that *target* names, and what it names there."""
+    name, _, path = target.partition(":")
+    if not name:
+        message = f"{target!r} names no module. Write it as module:{kind.example}."
+        raise NotFound(message)
+    if "/" in name or "\\" in name or name.endswith(".py"):
+        cure = f"Name the module instead: {module_target(name, path, kind)}."
+        raise NotFound(f"{name} is a file. {cure}")
+    if not path:
+        raise incomplete_target(name, kind)
+    module = load_module(name, kind.example)
+    return module, load_attribute(module, path, kind.listing(module))
+
+
+def module_target(file: str, path: str, kind: Kind) -> str:
+    """Return what to write for *path* in a *file*, or for the first name in it."""
+    dotted = re.sub(r"[/\\]+", ".", file.removesuffix(".py")).strip(".")
+    names = names_in(dotted, kind)
+    is_known = not names or path.partition(".")[0] in names
+    return f"{dotted}:{path if path and is_known else [*names, kind.example][0]}"
+
+
+def incomplete_target(name: str, kind: Kind) -> NotFound:
+    """Return the answer to a target with a module alone, or a dot for the colon."""
+    try:
+        module = load_module(name, kind.example)
+    except NotFound as problem:
+        parent, _, last = name.rpartition(".")
+        if parent and last in names_in(parent, kind):
+            cure = f"Did you mean {parent}:{last}?"
+            return NotFound(f"there is no module {name!r}. {cure}")
+        return problem
+    names = kind.names_of(module)
+    cure = f"Name the one that has the {kind.noun}."
+    if names:
+        cure = f"Write {'one of them, such as ' * (len(names) > 1)}{name}:{names[0]}."
+    return NotFound(f"{name} is a module with {kind.listing(module)}. {cure}")
+
+
+def names_in(name: str, kind: Kind) -> list[str]:
+    """Return what a module has; nothing if it cannot be imported."""
+    try:
+        return kind.names_of(load_module(name, kind.example))
+    except NotFound:
+        return []
+
+
 def load_module(name: str, example: str) -> ModuleType:
     """Import the module *name*; *example* is what to write after the colon."""
-    if "/" in name or "\\" in name or name.endswith(".py"):
-        dotted = re.sub(r"[/\\]+", ".", name.removesuffix(".py")).strip(".")
-        message = f"{name} is a file. Name the module instead: {dotted}:{example}."
-        raise NotFound(message)
     try:
         with working_folder_on_path():
             return import_module(name)
@@ -94,40 +168,21 @@ def load_attribute(module: ModuleType, path: str, listing: str) -> Any:
     return value
 
 
+# -- tasks -----------------------------------------------------------------------------
+
+
 def import_task(target: str) -> type[Task[Any]]:
     """Return the task that *target* names, or raise ``NotFound``."""
-    name, _, path = target.partition(":")
-    if not name:
-        message = f"{target!r} names no module. Write it as module:Task."
-        raise NotFound(message)
-    module = load_module(name, "Task")
-    if not path:
-        message = f"{name} is a module with {task_listing(module)}. Write {name}:Task."
-        raise NotFound(message)
-    return check_task(
-        target, module, load_attribute(module, path, task_listing(module))
-    )
-
-
-def check_task(target: str, module: ModuleType, value: Any) -> type[Task[Any]]:
-    """Return *value* if it is a task, or raise ``NotFound``."""
+    module, value = load_target(target, TASK)
     if isinstance(value, type) and issubclass(value, Task):
         return value
     # Its type alone: what was named by mistake may be a secret.
     kind = "another class" if isinstance(value, type) else type(value).__name__
     message = (
         f"{target} is not a task but {kind}. Name a class that derives from cmdx.Task; "
-        f"{module.__name__} is a module with {task_listing(module)}."
+        f"{module.__name__} is a module with {TASK.listing(module)}."
     )
     raise NotFound(message)
-
-
-def task_listing(module: ModuleType) -> str:
-    """Return the tasks of a module in words."""
-    tasks = task_names(module)
-    if not tasks:
-        return "no tasks"
-    return f"the task{'s' if len(tasks) > 1 else ''} {', '.join(tasks)}"
 
 
 def task_names(module: ModuleType) -> list[str]:
@@ -139,3 +194,6 @@ def task_names(module: ModuleType) -> list[str]:
         and issubclass(value, Task)
         and getattr(cmdx, name, None) is not value
     ]
+
+
+TASK = Kind("task", "Task", task_names)

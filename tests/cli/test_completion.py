@@ -33,6 +33,7 @@ class Greet(Task[str]):
     language: Literal["en", "de"] = "en"
     level: int = optional(default=1, one_of=(1, 2))
     sizes: list[Size] = optional(factory=list)
+    ages: list[int] | None = None
 
     def work(self):
         return self.name
@@ -65,7 +66,7 @@ def app(tmp_path, monkeypatch):
         sys.modules.pop(name, None)
 
 
-GREET = "name= loud= size= language= level= sizes="
+GREET = "name= loud= size= language= level= sizes= ages="
 LINES = {
     "cmdx ": "demo run inspect migrate worker jobs completion",
     "cmdx i": "inspect",
@@ -92,6 +93,19 @@ LINES = {
     "cmdx run done_broken:Greet ": "",
     "cmdx worker done_queues:": "done_queues:queue",
     "cmdx jobs done_queues:queue ": "counts pause resume list show replay cancel",
+    "cmdx run done_app:Greet name=Ada ages=1 ": GREET.replace("name= ", ""),
+    "cmdx --v": "--version",
+    "cmdx worker --threads 4 ": "done_app: done_broken: done_queues: shop:",
+    "cmdx worker --threads ": "",
+    "cmdx worker --threads 4 done_queues:queue --b": "--batch",
+    "cmdx worker done_queues:queue ": "",
+    "cmdx jobs done_queues:queue list --": "--help --state --task --key --error "
+    "--limit --inputs",
+    "cmdx jobs done_queues:queue --": "--help",
+    "cmdx jobs done_queues:queue list --state ": "",
+    "cmdx jobs done_queues:queue list ": "",
+    "cmdx completion ": "bash zsh fish",
+    "cmdx completion bash ": "",
     "cmdx demo ": "tasks queue delivery",
     "cmdx demo q": "queue",
     "cmdx migrate ": "",

@@ -238,3 +238,20 @@ def test_a_reader_that_has_seen_enough_ends_the_demo_quietly():
 
     assert said == b""
     assert program.returncode == 1
+
+
+@pytest.mark.parametrize(
+    ("numbers", "start", "end"),
+    [
+        (["3"], "Invoice 3 was begun twice", "it was done."),
+        (["3", "4"], "Invoices 3 and 4 were begun twice", "they were done."),
+        (["3", "4", "5"], "Invoices 3, 4 and 5 were begun twice", "they were done."),
+    ],
+)
+def test_invoices_that_were_begun_twice_are_told_in_the_right_number(
+    numbers, start, end
+):
+    from cmdx.cli.demo_queue import repeats_text
+
+    assert repeats_text(numbers).startswith(start)
+    assert repeats_text(numbers).endswith(end)

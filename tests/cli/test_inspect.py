@@ -140,6 +140,7 @@ def shop(tmp_path, monkeypatch):
     for name, text in {
         "shop": SHOP,
         "plain": "from cmdx import Task, Workflow\n\nnumber = 7\n",
+        "single": "from cmdx import Task\n\nclass Ship(Task[None]): pass\n",
         "needy": "import a_module_nobody_has\n",
         "broken": "raise RuntimeError('no\\ndatabase')\n",
         "leaving": "import sys\nsys.exit('bye')\n",
@@ -241,6 +242,7 @@ def test_it_does_not_say_how_to_run_what_cannot_be_run(capsys):
 
 TASKS = "shop is a module with the tasks ChargeCard, Refunds, Base."
 HAS = "It is a module with the tasks ChargeCard, Refunds, Base."
+SUCH_AS = "Write one of them, such as shop:ChargeCard."
 NO_TASK = "Name a class that derives from cmdx.Task;"
 NO_MODULE = (
     "Write module:Task, and run this where Python finds the module: "
@@ -251,9 +253,18 @@ BROKEN = "cannot be imported:"
 QUESTIONS = {
     "": "'' names no module. Write it as module:Task.",
     ":ChargeCard": "':ChargeCard' names no module. Write it as module:Task.",
-    "shop": f"{TASKS} Write shop:Task.",
-    "shop:": f"{TASKS} Write shop:Task.",
-    "./shop.py:X": "./shop.py is a file. Name the module instead: shop:Task.",
+    "shop": f"{TASKS} {SUCH_AS}",
+    "shop:": f"{TASKS} {SUCH_AS}",
+    "single": "single is a module with the task Ship. Write single:Ship.",
+    "plain": "plain is a module with no tasks. Name the one that has the task.",
+    "shop.Refunds": "there is no module 'shop.Refunds'. Did you mean shop:Refunds?",
+    "shop.Refnuds": f"there is no module 'shop.Refnuds'. {NO_MODULE}",
+    "nowhere.Ship": f"there is no module 'nowhere'. {NO_MODULE}",
+    "./shop.py": "./shop.py is a file. Name the module instead: shop:ChargeCard.",
+    "./shop.py:Base": "./shop.py is a file. Name the module instead: shop:Base.",
+    "./shop.py:X": "./shop.py is a file. Name the module instead: shop:ChargeCard.",
+    "nowhere.py:X": "nowhere.py is a file. Name the module instead: nowhere:X.",
+    "nowhere.py": "nowhere.py is a file. Name the module instead: nowhere:Task.",
     "shpo:ChargeCard": f"there is no module 'shpo'. {NO_MODULE}",
     "shop.orders:X": f"there is no module 'shop.orders'. {NO_MODULE}",
     "needy:X": f"the module 'needy' {BROKEN} ModuleNotFoundError: No module named "

@@ -57,3 +57,24 @@ def test_what_cannot_be_opened_is_an_error_message(database, tmp_path, capsys):
     assert written.out == ""
     assert "Traceback" not in written.err
     assert written.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("options", [[], ["--sql"]])
+def test_a_name_that_is_no_file_is_not_taken_for_a_new_one(
+    options, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+
+    assert main(["migrate", "shop", *options]) == 2
+
+    assert list(tmp_path.iterdir()) == []
+    assert capsys.readouterr().err == (
+        "there is no file 'shop'. Write a DSN such as postgresql://localhost/shop, or "
+        "a path with a suffix, such as shop.db, and the SQLite file is created.\n"
+    )
+
+
+def test_a_file_without_a_suffix_that_is_there_is_migrated(tmp_path):
+    (tmp_path / "shop").touch()
+
+    assert main(["migrate", str(tmp_path / "shop")]) == 0

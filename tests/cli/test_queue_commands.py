@@ -274,8 +274,8 @@ def test_what_is_told_of_a_dead_job_is_one_line_that_can_be_printed(app):
     app.queue.drain()
 
     assert death_text(job.refresh(), "queue_app:queue") == (
-        f"the job wordy of cli.wordy has died: two lines ?[2J{'x' * 186}...; look at "
-        "it with `python -m cmdx jobs queue_app:queue show wordy`"
+        f"the job wordy of cli.wordy has died: two lines \\x1b[2J{'x' * 186}...; look "
+        "at it with `python -m cmdx jobs queue_app:queue show wordy`"
     )
 
 
@@ -510,6 +510,23 @@ def test_a_queue_is_paused_and_resumed(app, capsys):
     assert "paused: workers claim no jobs" in capsys.readouterr().out
     assert main(["jobs", "queue_app:queue", "resume"]) == 0
     assert not app.queue.paused
+
+
+@pytest.mark.parametrize(
+    ("words", "example"),
+    [
+        ("queue_app:queue --state dead", "queue_app:queue list --state dead"),
+        ("queue_app:queue --inputs", "queue_app:queue list --inputs"),
+        ("queue_app:queue --state dead list", "queue_app:queue list --state dead"),
+        ("--key a queue_app:queue", "MODULE:QUEUE list --key a"),
+    ],
+)
+def test_a_filter_without_its_action_is_told_where_to_stand(words, example, capsys):
+    with pytest.raises(SystemExit) as exit_:
+        main(["jobs", *words.split()])
+    assert exit_.value.code == 2
+    told = f"Write the action first: python -m cmdx jobs {example}\n"
+    assert capsys.readouterr().err.endswith(told)
 
 
 @pytest.mark.parametrize(

@@ -82,6 +82,11 @@ class Leave(Task[None]):
         sys.exit(self.code)
 
 
+class Cancel(Task[None]):
+    def work(self):
+        raise asyncio.CancelledError
+
+
 class Hang(Task[None]):
     def work(self):
         print("hangs", flush=True)
@@ -238,6 +243,68 @@ def test_the_timeline_is_written_as_a_page(tmp_path, capsys):
     assert capsys.readouterr().err == "The timeline is in page.html.\n"
 
 
+def test_a_page_stays_as_it_was_until_another_one_is_whole(tmp_path, monkeypatch):
+    page = tmp_path / "page.html"
+    page.write_text("before", "utf-8")
+    page.chmod(0o640)
+    seen = []
+    monkeypatch.setattr(
+        "cmdx.Chain.to_html", lambda _: seen.append(page.read_text("utf-8")) or "after"
+    )
+    assert run("run_app:Wait", "--html", "page.html") == 0
+    assert seen == ["before"]
+    assert page.read_text("utf-8") == "after"
+    assert page.stat().st_mode & 0o777 == 0o640
+    assert [path.name for path in tmp_path.glob("*page.html*")] == ["page.html"]
+
+
+def test_a_page_behind_a_link_is_written_where_it_is(tmp_path):
+    (tmp_path / "page.html").write_text("before", "utf-8")
+    (tmp_path / "link.html").symlink_to("page.html")
+    assert run("run_app:Wait", "--html", "link.html") == 0
+    assert (tmp_path / "link.html").is_symlink()
+    assert (tmp_path / "page.html").read_text("utf-8").startswith("<!doctype html>")
+
+
+TO_STDOUT = [
+    sys.executable,
+    "-m",
+    "cmdx",
+    "run",
+    "run_app:Wait",
+    "--html",
+    "/dev/stdout",
+]
+
+
+def test_the_page_may_be_the_standard_output():
+    done = subprocess.run(TO_STDOUT, capture_output=True, check=True)  # noqa: S603 -- ours
+    assert b"<!doctype html>" in done.stdout
+
+
+def test_the_page_follows_the_tree_if_the_output_is_redirected(tmp_path):
+    redirected = tmp_path / "out.txt"
+    with redirected.open("wb") as out:
+        subprocess.run(  # noqa: S603 -- our own command
+            TO_STDOUT,
+            stdout=out,
+            check=True,
+            env={**os.environ, "PYTHONUNBUFFERED": "", "PYTHONIOENCODING": "utf-8"},
+        )
+    tree, page, end = redirected.read_text("utf-8").partition("<!doctype html>")
+    assert "✓ Wait" in tree
+    assert page
+    assert end.endswith("</html>")
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full")  # noqa: PTH110
+def test_a_page_that_finds_no_space_is_told_and_no_success(capsys):
+    assert run("run_app:Wait", "--html", "/dev/full") == 1
+    printed = capsys.readouterr()
+    assert printed.out.splitlines()[-1].startswith("✓ Wait")
+    assert printed.err == "/dev/full was not written: No space left on device.\n"
+
+
 def test_a_browser_opens_the_page_only_if_asked(tmp_path, monkeypatch):
     opened = []
     monkeypatch.setattr("webbrowser.open", opened.append)
@@ -282,10 +349,15 @@ def test_the_help_has_every_exit_code(capsys):
     ]
 
 
-@pytest.mark.parametrize(("given", "code"), [(7, 7), (0, 1)])
+@pytest.mark.parametrize(("given", "code"), [(7, 7), (0, 1), (256, 1), (-1, 255)])
 def test_a_task_that_exits_has_failed_and_is_shown(given, code, capsys):
     assert run("run_app:Leave", f"code={given}") == code
     assert capsys.readouterr().out.splitlines()[-1].startswith("✗ Leave")
+
+
+def test_a_task_that_cancels_itself_has_failed_and_is_shown(capsys):
+    assert run("run_app:Cancel") == 1
+    assert capsys.readouterr().out.splitlines()[-1].startswith("✗ Cancel")
 
 
 def test_a_task_that_exits_has_its_result_as_json(capsys):
@@ -308,6 +380,8 @@ MISUSES = {
     "directory.",
     "run_app:Greet --input run_app.py": "run_app.py is not JSON: Expecting value: "
     "line 2 column 1 (char 1).",
+    "run_app:Greet --input deep.json": "deep.json is nested too deeply. Write it "
+    "flatter.",
     "run_app:Greet --input list.json": "list.json has a list, not inputs by name. "
     'Write an object, such as {"name": "Ada"}.',
     "empty:Gret": "empty has no 'Gret'. It is a module with no tasks.",
@@ -321,6 +395,7 @@ def test_misuse_is_answered_by_one_line_and_nothing_is_run(
     words, sentence, tmp_path, capsys
 ):
     (tmp_path / "list.json").write_text("[1]", "utf-8")
+    (tmp_path / "deep.json").write_text("[" * 200_000, "utf-8")
     (tmp_path / "empty.py").write_text("", "utf-8")
     assert run(*words.split()) == 2
     printed = capsys.readouterr()
@@ -381,6 +456,25 @@ def test_wrong_inputs_get_the_words_of_execute(capsys):
     assert run("run_app:Greet", "times=many") == 1
     line = capsys.readouterr().out.splitlines()[-1]
     assert line.endswith("name is required. times must be a whole number")
+
+
+HELP = "`python -m cmdx run run_app:{} --help` lists the inputs.\n"
+
+
+@pytest.mark.parametrize("task", ["Greet", "Report"])
+def test_a_missing_input_is_answered_with_where_the_inputs_are_listed(task, capsys):
+    assert run(f"run_app:{task}", "times=2") == 1
+    assert capsys.readouterr().err == HELP.format(task)
+
+
+def test_a_wrong_input_alone_needs_no_list_of_inputs(capsys):
+    assert run("run_app:Greet", "name=Ada", "times=0") == 1
+    assert capsys.readouterr().err == ""
+
+
+def test_two_dashes_may_stand_before_the_inputs(capsys):
+    assert run("run_app:Greet", "--", "name=Ada") == 0
+    assert "Hello, Ada!" in capsys.readouterr().out
 
 
 def test_a_list_takes_its_key_several_times(capsys):
