@@ -129,12 +129,19 @@ class UnknownContextKey(CmdxError, AttributeError):  # noqa: N818 -- named in th
 class UnknownEntryError(CmdxError, LookupError):
     """A name was looked up that nobody registered."""
 
-    def __init__(self, kind: str, name: object, known: Iterable[str]) -> None:
+    def __init__(
+        self,
+        kind: str,
+        name: object,
+        known: Iterable[str],
+        named_by: type | None = None,
+    ) -> None:
         names = sorted(known)
+        correct = f", or correct it in {named_by.__qualname__}" if named_by else ""
         super().__init__(
             f"no {kind} is called {name!r}{did_you_mean(str(name), names)} "
             f"Known names: {', '.join(names)}. "
-            f"Register it with {kind}s.register({name!r}, ...)."
+            f"Register it with {kind}s.register({name!r}, ...){correct}."
         )
 
     def __reduce__(self) -> tuple[Any, ...]:

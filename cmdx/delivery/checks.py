@@ -51,7 +51,10 @@ def check_options(**options: object) -> None:
 def check_queue(queue: object) -> Queue:
     """Return the queue of a courier; refuse one that keeps everything in one order."""
     if not isinstance(queue, Queue):
-        message = f"Courier takes a Queue, got {queue!r}."
+        message = (
+            f"Courier takes a Queue, got {queue!r}. "
+            'Write Courier(Queue("app.db"), {...}).'
+        )
         raise TypeError(message)
     if queue.strict:
         message = (

@@ -187,6 +187,9 @@ class Engine(ABC):
             options: Options of the engine for all of them, such as the queue.
         """
         check_options(type(self).__name__, options, self.refused_options)
+        if not tasks:
+            message = "register takes classes of tasks, such as ChargeCard, got none."
+            raise TypeError(message)
         for cls in tasks:
             check_class(cls)
             if cls in self._declared or tasks.count(cls) > 1:

@@ -197,7 +197,7 @@ def compile_jitter(
     if jitter in registry:
         return JitterCall.of(where, registry.lookup(jitter))
     if not callable(getattr(cls, jitter, None)):
-        raise UnknownEntryError("retrier", jitter, registry)
+        raise UnknownEntryError("retrier", jitter, registry, cls)
     return method_jitter(where, cls, jitter)
 
 

@@ -20,6 +20,7 @@ from typing import (
 
 from cmdx.chain import chain_of
 from cmdx.context import Context
+from cmdx.declare.decorators import is_task_class
 from cmdx.exceptions import (
     DefinitionError,
     FinishedTaskError,
@@ -288,14 +289,15 @@ def refuse_halt(task: Invocation) -> NoReturn:
     raise FinishedTaskError(message)
 
 
-def refuse_thrown(value: object) -> NoReturn:
+def refuse_thrown(value: Any) -> NoReturn:
     """Raise: only a result can be thrown."""
+    kind, cure = type(value).__qualname__, "Use fail(...) for a reason or an exception."
     if isinstance(value, Coroutine):
         value.close()
-        message = "throw takes a result, got a coroutine. Await it first."
-    else:
-        message = (
-            f"throw takes a result, got {type(value).__qualname__}. "
-            "Use fail(...) for a reason or an exception."
-        )
-    raise TypeError(message)
+        kind, cure = "a coroutine", "Await it first."
+    elif is_task_class(value):
+        kind = f"the task class {value.__qualname__}"
+        cure = f"Run it first: throw({value.__qualname__}.execute(...))."
+    elif is_task_class(type(value)):
+        kind, cure = f"an invocation of {kind}", "Run it first: throw(task.run())."
+    raise TypeError(f"throw takes a result, got {kind}. {cure}")

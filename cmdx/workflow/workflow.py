@@ -182,4 +182,4 @@ def check_names_of(workflow: type[Workflow[Any]], group: Group) -> None:
         (workflow.mergers, group.merge),
     ):
         if isinstance(name, str) and name not in registry:
-            raise UnknownEntryError(registry.kind, name, registry)
+            raise UnknownEntryError(registry.kind, name, registry, workflow)

@@ -716,7 +716,9 @@ def test_endpoints_are_a_mapping(queue, endpoints):
 
 
 def test_a_courier_takes_a_queue(store):
-    with pytest.raises(TypeError, match="takes a Queue"):
+    with pytest.raises(
+        TypeError, match=r"takes a Queue, got .* Write Courier\(Queue\("
+    ):
         Courier(store, {"paid": Endpoint("https://a.example")})
 
 

@@ -76,7 +76,8 @@ class CeleryPlace:
             own = {**options, "global_keyprefix": self.queue}
             self.app.conf.broker_transport_options = own
         self.engine = CeleryEngine(self.app)
-        self.engine.register(*tasks)
+        if tasks:
+            self.engine.register(*tasks)
         with self.app.connection_for_write() as connection:
             Queue(self.dead)(connection.default_channel).declare()
 
@@ -152,7 +153,8 @@ class DramatiqPlace:
         self.results = RedisBackend(url=f"{redis_address()}/{RESULT_BASE}")
         self.broker.add_middleware(Results(backend=self.results))
         self.engine = DramatiqEngine(self.broker, longest_pause=LONGEST_PAUSE)
-        self.engine.register(*tasks, queue_name=self.queue)
+        if tasks:
+            self.engine.register(*tasks, queue_name=self.queue)
 
     @contextmanager
     def working(self):

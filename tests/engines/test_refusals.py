@@ -597,3 +597,21 @@ def test_whoever_waits_for_a_failed_result_gets_its_fault(eager):
 
     with pytest.raises(Steady.Fault, match="price"):
         result.or_raise()
+
+
+def test_nothing_to_register_is_refused(engine):
+    with pytest.raises(TypeError, match="such as ChargeCard, got none"):
+        engine.register()
+
+
+@pytest.mark.parametrize(
+    ("name", "place"),
+    [("CeleryEngine", "celery"), ("DramatiqEngine", "dramatiq")],
+)
+def test_an_engine_that_is_looked_for_in_the_package_is_told_where_it_is(name, place):
+    with pytest.raises(ImportError, match=f"from cmdx.engines.{place} import {name}"):
+        getattr(cmdx.engines, name)
+
+
+def test_another_name_of_the_package_is_an_attribute_error():
+    assert not hasattr(cmdx.engines, "KafkaEngine")

@@ -132,6 +132,16 @@ def test_an_unknown_name_is_refused_with_the_known_ones():  # R-004-27
     assert isinstance(refused.value, LookupError)
 
 
+def test_an_unknown_jitter_is_refused_with_the_task_that_names_it():
+    @retry_on(ConnectionError, jitter="expo")
+    class ChargeCard(Task[None]):
+        def work(self):
+            pass
+
+    with pytest.raises(UnknownEntryError, match=r", or correct it in .*ChargeCard\."):
+        ChargeCard.execute()
+
+
 @pytest.mark.parametrize(
     ("name", "known"),
     [("linear", True), ("nowhere", False), (5, False), ([], False), (None, False)],

@@ -348,6 +348,25 @@ def test_throwing_what_is_no_result_fails_the_task(run, given):
     assert "Use fail(...)" in result.reason
 
 
+class Found(Task[int]):
+    def work(self):
+        return 7
+
+
+@pytest.mark.parametrize(
+    ("given", "cure"),
+    [
+        (Found, "got the task class Found. Run it first: throw(Found.execute(...))."),
+        (Found(), "got an invocation of Found. Run it first: throw(task.run())."),
+    ],
+    ids=["class", "invocation"],
+)
+def test_throwing_a_task_that_was_not_run_names_the_cure(run, given, cure):
+    result = run(halting(lambda task: task.throw(given)))
+
+    assert cure in result.reason
+
+
 def test_throwing_a_coroutine_fails_the_task_and_says_to_await_it():
     class Throwing(Task[None]):
         async def work(self):
