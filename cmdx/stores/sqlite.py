@@ -50,6 +50,9 @@ ACTIVE_POLL, QUIET_POLL = 0.002, 0.020
 QUIET_AFTER = 1.0
 """Seconds after which there is nothing going on any more."""
 
+UNSURE_FOR = 0.050
+"""Seconds in which to look for commits of others that this process may have hidden."""
+
 SMALL_LOG, LARGE_LOG = 4 << 20, 64 << 20
 """Bytes from which the write-ahead log is emptied, and from which it is cut."""
 
@@ -133,7 +136,7 @@ class SqliteStore(Store):
         """How many there were so far; after a fork there is another one."""
         self._watch_lock = Lock()
         self._seen = 0
-        self._seen_at = 0.0
+        self._active_until = 0.0
         self._seen_own = 0
         """How many commits of this store there were at the last check."""
         self._touched_at = 0
@@ -314,7 +317,7 @@ class SqliteStore(Store):
 
     def _poll_for_commits(self) -> bool:
         """Sleep a little, and tell whether anybody has committed since the last."""
-        is_active = REAL_CLOCK.monotonic() < self._seen_at + QUIET_AFTER
+        is_active = REAL_CLOCK.monotonic() < self._active_until
         REAL_CLOCK.sleep(ACTIVE_POLL if is_active else QUIET_POLL)
         if not is_active and self._is_log_untouched():
             return False
@@ -327,7 +330,9 @@ class SqliteStore(Store):
         self._seen = version
         own, self._seen_own = self._written - self._seen_own, self._written
         if not own:  # of others, who may go on
-            self._seen_at = REAL_CLOCK.monotonic()
+            self._active_until = REAL_CLOCK.monotonic() + QUIET_AFTER
+        elif not is_active:  # of others too, perhaps: each was followed by one of ours
+            self._active_until = REAL_CLOCK.monotonic() + UNSURE_FOR
         return True
 
     def _is_log_untouched(self) -> bool:

@@ -9,6 +9,8 @@ import time
 import pytest
 from notes import PATIENCE, Call, add, numbers_in, start_python, wait_until
 
+from cmdx.stores.sqlite import ACTIVE_POLL, QUIET_POLL, REAL_CLOCK
+
 ADD_ONE = """
 import sys
 from cmdx.stores import connect
@@ -104,7 +106,7 @@ def test_a_commit_in_quiet_times_is_noticed(file_place, monkeypatch, touches_log
     monkeypatch.setattr("cmdx.stores.sqlite.QUIET_AFTER", 0.1)
     store, other, woken = file_place.open(), file_place.open(), threading.Event()
     with store.watching(woken.set):
-        wait_until(lambda: 0 < store._seen_at < time.monotonic() - 0.1)  # it is quiet
+        wait_until(lambda: 0 < store._active_until < time.monotonic())  # it is quiet
         woken.clear()
 
         other.transact(add(1))
@@ -117,12 +119,28 @@ def test_in_quiet_times_the_database_is_asked_only_now_and_then(
 ):
     monkeypatch.setattr("cmdx.stores.sqlite.QUIET_AFTER", PATIENCE)
     store, asked = file_place.open(), []
-    store._seen_at = -PATIENCE
     store._is_log_untouched()
     monkeypatch.setattr(store, "version", lambda: asked.append(1))
     for _ in range(5):
         assert store._poll_for_commits() is False
     assert not asked
+
+
+def test_who_commits_after_each_commit_of_another_looks_for_the_next_one_soon(
+    file_place, monkeypatch
+):
+    store, other, pauses = file_place.open(), file_place.open(), []
+    monkeypatch.setattr("cmdx.stores.sqlite.QUIET_AFTER", 0)
+    monkeypatch.setattr("cmdx.stores.sqlite.UNSURE_FOR", PATIENCE)
+    store._poll_for_commits()
+    monkeypatch.setattr(REAL_CLOCK, "sleep", pauses.append)
+
+    for number in (1, 3):
+        other.transact(add(number))
+        store.transact(add(number + 1))
+        assert store._poll_for_commits() is True
+
+    assert pauses == [QUIET_POLL, ACTIVE_POLL]
 
 
 def test_the_announcement_wakes_other_stores_at_once(postgres_place, monkeypatch):
