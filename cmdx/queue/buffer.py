@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 
 from cmdx import clock
 from cmdx.queue import table
-from cmdx.queue.clerk import Demand
+from cmdx.queue.report import Demand
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from cmdx.queue.clerk import End
     from cmdx.queue.legs import Leg
+    from cmdx.queue.report import End
 
 BUFFER_SECONDS = 0.05
 """For how long the jobs that a thread has ahead of it should last."""

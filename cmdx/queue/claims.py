@@ -22,9 +22,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from cmdx import clock
 from cmdx.clock import entropy
 from cmdx.queue import clerk, records, table
-from cmdx.queue.clerk import Demand, Report, Round, WorkerLost
+from cmdx.queue.clerk import Round, WorkerLost
 from cmdx.queue.jobs import Job
 from cmdx.queue.lanes import lanes_of
+from cmdx.queue.report import NOTHING, Demand, Report
 from cmdx.queue.schedules import Schedule
 from cmdx.queue.signals import (
     announce,
@@ -44,8 +45,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Self
 
-    from cmdx.queue.clerk import End, Pile
     from cmdx.queue.queue import Queue
+    from cmdx.queue.report import End, Pile
     from cmdx.queue.schedules import Tick
     from cmdx.queue.table import JobRecord
     from cmdx.stores import Statements
@@ -128,7 +129,7 @@ class Claims:
     def do_round(
         self,
         ends: Sequence[End] = (),
-        demand: Demand = clerk.NOTHING,
+        demand: Demand = NOTHING,
         progress: Mapping[int, str] = NO_PROGRESS,
     ) -> Report:
         """Do what ``round`` does in this thread."""
@@ -137,7 +138,7 @@ class Claims:
     async def round(
         self,
         ends: Sequence[End] = (),
-        demand: Demand = clerk.NOTHING,
+        demand: Demand = NOTHING,
         progress: Mapping[int, str] = NO_PROGRESS,
         *,
         awaits: bool,

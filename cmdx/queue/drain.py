@@ -14,16 +14,16 @@ from cmdx import clock
 from cmdx.declare.checks import check_seconds
 from cmdx.exceptions import CmdxError
 from cmdx.queue.claims import Claims
-from cmdx.queue.clerk import Demand
 from cmdx.queue.legs import Leg, run_leg
+from cmdx.queue.report import Demand
 from cmdx.run.lifecycle import finish_despite_cancel
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
     from typing import NoReturn
 
-    from cmdx.queue.clerk import End
     from cmdx.queue.queue import Queue
+    from cmdx.queue.report import End
 
 
 async def drain(queue: Queue, ahead: float, *, awaits: bool) -> int:

@@ -23,10 +23,10 @@ from typing import TYPE_CHECKING, Any
 from cmdx import Suspended, clock, task_retried
 from cmdx.chain import chain_of, running
 from cmdx.queue import table
-from cmdx.queue.clerk import End
 from cmdx.queue.jobs import Job, current_leg, origin_of, read_invocation
 from cmdx.queue.lanes import lane_of
 from cmdx.queue.policy import QueuePlan, options_from, plan_under
+from cmdx.queue.report import End
 from cmdx.queue.signals import announce, job_hung, job_retried, job_started
 from cmdx.report import error_name
 from cmdx.run import deadlines

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from contextvars import Context
 
-    from cmdx.queue.clerk import End
     from cmdx.queue.legs import Leg
+    from cmdx.queue.report import End
 
 MOST_THREADS = 64
 """How many calls of ``asyncio.to_thread`` run at the same time; asyncio would allow

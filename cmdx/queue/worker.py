@@ -28,10 +28,10 @@ from cmdx.exceptions import CmdxError
 from cmdx.queue import table
 from cmdx.queue.buffer import LONGEST_IN_BUFFER, Buffer
 from cmdx.queue.claims import Claims
-from cmdx.queue.clerk import NOTHING
 from cmdx.queue.lanes import lanes_of
 from cmdx.queue.legs import Leg, run_guarded
 from cmdx.queue.loops import LegLoop
+from cmdx.queue.report import NOTHING
 from cmdx.queue.rounds import AT_ONCE, LINGER, ROUND_EVERY, RoundTimer
 from cmdx.run.lifecycle import drive
 from cmdx.stores.errors import StoreError
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Self
 
-    from cmdx.queue.clerk import Demand, End, Report
     from cmdx.queue.queue import Queue
+    from cmdx.queue.report import Demand, End, Report
     from cmdx.queue.table import JobRecord
 
 GATHER = 0.002

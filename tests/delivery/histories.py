@@ -21,8 +21,8 @@ from cmdx.delivery.records import EventFacts
 from cmdx.delivery.sending import Exchange
 from cmdx.queue import JobState, Queue, table
 from cmdx.queue.claims import Claims
-from cmdx.queue.clerk import Demand, End
 from cmdx.queue.lanes import lane_beside
+from cmdx.queue.report import Demand, End
 from cmdx.run.lifecycle import drive
 from cmdx.stores import SqliteStore
 from cmdx.testing import instant

@@ -28,8 +28,8 @@ from cmdx.delivery.connections import guarded_backend
 from cmdx.delivery.guard import Guard
 from cmdx.delivery.lane import CourierLane
 from cmdx.queue import Queue
-from cmdx.queue.clerk import Demand
 from cmdx.queue.lanes import lane_beside
+from cmdx.queue.report import Demand
 from cmdx.stores import SqliteStore
 from cmdx.testing import Answer, Receiver
 

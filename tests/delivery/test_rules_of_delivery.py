@@ -20,7 +20,7 @@ from cmdx.delivery import (
     new_secret,
     verify,
 )
-from cmdx.queue.clerk import Demand
+from cmdx.queue.report import Demand
 from cmdx.testing import Answer
 
 DAY = 86_400

@@ -54,8 +54,8 @@ from cmdx.queue import (
 )
 from cmdx.queue import worker as worker_module
 from cmdx.queue.claims import Claims
-from cmdx.queue.clerk import Demand
 from cmdx.queue.legs import Leg
+from cmdx.queue.report import Demand
 from cmdx.queue.upkeep import LEASE
 from cmdx.run.lifecycle import drive
 from cmdx.stores import StoreError, StoreUnavailable

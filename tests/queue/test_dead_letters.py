@@ -27,7 +27,7 @@ from cmdx.queue import (
     progress,
 )
 from cmdx.queue.claims import Claims
-from cmdx.queue.clerk import Demand
+from cmdx.queue.report import Demand
 from cmdx.queue.upkeep import LEASE
 from cmdx.run.lifecycle import drive
 from cmdx.stores import SqliteStore
@@ -594,7 +594,7 @@ def test_draining_ahead_runs_what_a_dead_worker_had(queue):
 
 @on_each_store
 def test_a_worker_that_lost_its_lease_changes_nothing(queue, instant):
-    from cmdx.queue.clerk import End
+    from cmdx.queue.report import End
     from cmdx.queue.table import end_cancelled
 
     job = queue.enqueue(Pay(customer=1))

@@ -10,7 +10,7 @@ import pytest
 from cmdx import Task
 from cmdx.queue import Queue, records
 from cmdx.queue.claims import Claims
-from cmdx.queue.clerk import Demand
+from cmdx.queue.report import Demand
 from cmdx.queue.table import AFTER
 from cmdx.stores import SqliteStore
 

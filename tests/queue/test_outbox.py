@@ -21,8 +21,8 @@ from queues import (
 from cmdx import Task
 from cmdx.queue import JobConflict, JobGone, JobState, Queue, job_enqueued
 from cmdx.queue.claims import Claims
-from cmdx.queue.clerk import Demand
 from cmdx.queue.legs import Leg, run_leg
+from cmdx.queue.report import Demand
 from cmdx.run.lifecycle import drive
 from cmdx.stores import SqliteStore, StoreError
 

@@ -34,7 +34,7 @@ from cmdx.queue import (
     schedule_piled_up,
 )
 from cmdx.queue.claims import Claims
-from cmdx.queue.clerk import Demand
+from cmdx.queue.report import Demand
 from cmdx.queue.upkeep import LEASE
 from cmdx.stores import SqliteStore
 

@@ -10,8 +10,8 @@ from queues import PATIENCE, collected, edit, in_thread, on_each_store
 from cmdx import RetryOptions, Task
 from cmdx.queue import JobConflict, JobState, Queue, job_enqueued, table
 from cmdx.queue.claims import Claims
-from cmdx.queue.clerk import Demand
 from cmdx.queue.legs import Leg
+from cmdx.queue.report import Demand
 
 READY, HELD, RUNNING, DONE, DEAD, CANCELLED = JobState
 

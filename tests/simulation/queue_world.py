@@ -25,9 +25,9 @@ from cmdx import Task, retry_on
 from cmdx.operations import operation
 from cmdx.queue import Queue, clerk
 from cmdx.queue.claims import Claims
-from cmdx.queue.clerk import Demand
 from cmdx.queue.jobs import current_job
 from cmdx.queue.legs import Leg, run_leg
+from cmdx.queue.report import Demand
 from cmdx.queue.table import JobState
 from cmdx.run.lifecycle import drive
 from cmdx.stores import StoreError
