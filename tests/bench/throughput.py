@@ -110,6 +110,14 @@ class BareSqlite(System):
         self.connection.close()
 
 
+class BareSqliteSync(BareSqlite):
+    name = "bare SQLite, each insert on disk"
+
+    def set_up(self):
+        super().set_up()
+        self.connection.execute("pragma synchronous=full")
+
+
 class Cmdx(System):
     name = "cmdx"
     sync = False
@@ -290,7 +298,7 @@ class Procrastinate(System):
 SYSTEMS = {
     kind.__name__: kind
     for kind in (
-        BareSqlite, Cmdx, CmdxMany, CmdxSync, Huey, HueySync,
+        BareSqlite, BareSqliteSync, Cmdx, CmdxMany, CmdxSync, Huey, HueySync,
         BarePostgres, CmdxPostgres, Procrastinate,
     )
 }  # fmt: skip
@@ -508,7 +516,8 @@ def sqlite_table(jobs, rounds):
     kinds = ("BareSqlite", "Cmdx", "CmdxMany", "Huey")
     yield from throughput_table(best_of(kinds, jobs, rounds))
     yield from throughput_table(
-        best_of(("CmdxSync", "HueySync"), jobs // 4, rounds), head=False
+        best_of(("BareSqliteSync", "CmdxSync", "HueySync"), jobs // 4, rounds),
+        head=False,
     )
 
 
