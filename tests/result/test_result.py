@@ -627,6 +627,16 @@ def test_a_result_is_read_only(name):
     assert getattr(result, name, "missing") == before
 
 
+@pytest.mark.parametrize("name", ATTRIBUTES)
+def test_an_attribute_of_a_result_says_what_to_do_instead_of_setting_it(name):
+    result = Good.execute()
+
+    with pytest.raises(AttributeError, match=f"its {name} cannot be changed. Decide"):
+        setattr(result, name, "changed")
+    with pytest.raises(AttributeError, match=f"its {name} cannot be changed. Decide"):
+        delattr(result, name)
+
+
 def test_metadata_cannot_be_changed_through_the_result():
     result = Bad.execute()
 
