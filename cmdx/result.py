@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from copy import deepcopy
 from functools import partial
-from types import MappingProxyType
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -26,7 +25,15 @@ from cmdx import report
 from cmdx.chain import Chain, chain_of, creation_lock
 from cmdx.exceptions import Fault, NoValueError
 from cmdx.inputs.errors import FrozenErrors
-from cmdx.outcome import FAILED, SUCCEEDED, Attempt, Attempts, State, Status
+from cmdx.outcome import (
+    FAILED,
+    SUCCEEDED,
+    Attempt,
+    Attempts,
+    FrozenMetadata,
+    State,
+    Status,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -139,7 +146,7 @@ class Result(Generic[V_co]):
         noted = (
             run._metadata if run.phase == "running" else self._record.outcome.metadata
         )
-        return MappingProxyType(noted or {})
+        return FrozenMetadata(noted or {})
 
     @property
     def cause(self) -> BaseException | None:
