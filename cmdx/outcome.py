@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator
 
     from cmdx.result import Result
     from cmdx.run.invocation import Invocation
@@ -61,6 +62,60 @@ FAILED, SUCCEEDED = Status.FAILED, Status.SUCCESS
 STOPPED_BY_SUCCESS = Stop.SUCCESS
 STOPPED_BY_HALT = Stop.HALTED
 STOPPED_BY_OTHER_ERROR = Stop.NOT_LISTED
+
+
+class FrozenMetadata(Mapping[str, Any]):
+    """The metadata of a result, which cannot be changed."""
+
+    __slots__ = ("_noted",)
+
+    def __init__(self, noted: Mapping[str, Any]) -> None:
+        self._noted = noted
+
+    def __getitem__(self, key: str) -> Any:
+        """Return what was noted."""
+        return self._noted[key]
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over the keys."""
+        return iter(self._noted)
+
+    def __len__(self) -> int:
+        """Count what was noted."""
+        return len(self._noted)
+
+    def __or__(self, other: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a dict of both, in which *other* wins."""
+        return {**self, **other}
+
+    def __ror__(self, other: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a dict of both, in which this one wins."""
+        return {**other, **self}
+
+    def __repr__(self) -> str:
+        """Show it as a dict."""
+        return repr(dict(self))
+
+    def copy(self) -> dict[str, Any]:
+        """Return a dict that can be changed."""
+        return dict(self)
+
+    def __setitem__(self, key: str, value: Any) -> NoReturn:
+        """Refuse the change."""
+        refuse_metadata_change()
+
+    def __delitem__(self, key: str) -> NoReturn:
+        """Refuse the change."""
+        refuse_metadata_change()
+
+
+def refuse_metadata_change() -> NoReturn:
+    """Raise: a result cannot be changed."""
+    message = (
+        "the metadata of a result cannot be changed. Note facts in self.metadata while "
+        "the task runs, or change a copy: dict(result.metadata)."
+    )
+    raise TypeError(message)
 
 
 class Outcome(NamedTuple):

@@ -9,7 +9,7 @@ Chains keep records and results keep their chain, so they form no reference cycl
 from __future__ import annotations
 
 from copy import deepcopy
-from types import MappingProxyType
+from functools import partial
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -25,7 +25,15 @@ from cmdx import report
 from cmdx.chain import Chain, chain_of, creation_lock
 from cmdx.exceptions import Fault, NoValueError
 from cmdx.inputs.errors import FrozenErrors
-from cmdx.outcome import FAILED, SUCCEEDED, Attempt, Attempts, State, Status
+from cmdx.outcome import (
+    FAILED,
+    SUCCEEDED,
+    Attempt,
+    Attempts,
+    FrozenMetadata,
+    State,
+    Status,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -138,7 +146,7 @@ class Result(Generic[V_co]):
         noted = (
             run._metadata if run.phase == "running" else self._record.outcome.metadata
         )
-        return MappingProxyType(noted or {})
+        return FrozenMetadata(noted or {})
 
     @property
     def cause(self) -> BaseException | None:
@@ -527,3 +535,25 @@ class Result(Generic[V_co]):
         """Take record and chain up again."""
         _, (self._chain, self._record) = state
         self._fault = None
+
+
+def refuse_change(name: str, /, *_: object) -> NoReturn:
+    """Raise: the attribute *name* of a result was set or deleted."""
+    message = (
+        f"a result is read-only, so its {name} cannot be changed. Decide it while the "
+        "task runs: return the value from work, call succeed, skip or fail, and note "
+        "facts in self.metadata."
+    )
+    raise AttributeError(message)
+
+
+def make_read_only(cls: type) -> None:
+    """Let the properties of *cls* say what to do instead when they are set."""
+    # Not by __setattr__: each result would take longer to make.
+    for name, attribute in list(vars(cls).items()):
+        if isinstance(attribute, property):
+            refuse = partial(refuse_change, name)
+            setattr(cls, name, attribute.setter(refuse).deleter(refuse))
+
+
+make_read_only(Result)

@@ -160,13 +160,14 @@ def entry_point(function: FunctionType, cls: type[Task[Any]]) -> MethodType:
         function.__closure__,
     )
     update_wrapper(own, function)
-    first = inspect.Parameter("cls", inspect.Parameter.POSITIONAL_ONLY)
-    inputs = cls.__signature__.parameters.values()
-    vars(own)["__signature__"] = inspect.Signature([first, *inputs])
+    inputs = cls.__signature__.parameters
+    name = "_cls" if "cls" in inputs else "cls"  # an input may be called so
+    first = inspect.Parameter(name, inspect.Parameter.POSITIONAL_ONLY)
+    vars(own)["__signature__"] = inspect.Signature([first, *inputs.values()])
     return MethodType(own, cls)
 
 
-def refuse_instance(name: str, *_: Any, **__: Any) -> NoReturn:
+def refuse_instance(name: str, /, *_: Any, **__: Any) -> NoReturn:
     """Raise: *name* was called on an invocation."""
     message = (
         f"{name}() is a class method and creates the instance itself. "

@@ -17,6 +17,7 @@ from cmdx.cli.targets import import_task
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Sequence
 
 
 def add_inspect(subparsers: argparse._SubParsersAction[Any]) -> None:
@@ -31,7 +32,7 @@ def add_inspect(subparsers: argparse._SubParsersAction[Any]) -> None:
         metavar="MODULE:TASK",
         help="where the task is, such as shop.orders:ChargeCard",
     )
-    parser.set_defaults(run=run_inspect)
+    parser.set_defaults(run=run_inspect, cure=run_cure)
 
 
 def run_inspect(asked: argparse.Namespace) -> int:
@@ -41,3 +42,13 @@ def run_inspect(asked: argparse.Namespace) -> int:
     if command := command_that_runs(task, asked.task):
         sys.stdout.write(f"\nCommand line\n  {command}\n")
     return 0
+
+
+def run_cure(asked: argparse.Namespace, word: str, _: Sequence[str]) -> str:
+    """Name the command that takes an input, if *word* is one."""
+    if word.startswith("-") or "=" not in word:
+        return ""
+    return (
+        ". It runs nothing, so it takes no inputs. To run the task, write "
+        f"python -m cmdx run {asked.task} {word}"
+    )

@@ -3,7 +3,7 @@
 
 Each command is a parser with a ``run``: a function that is given the parsed arguments,
 prints, and returns the exit code. A ``Misuse``, or an error of the library, is printed
-as a line.
+as a line. Its ``cure`` says what to write instead of a word that it does not take.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import sys
 from typing import TYPE_CHECKING
 
 from cmdx import CmdxError
-from cmdx.cli.completion import add_completion
+from cmdx.cli.completion import add_completion, options_of
 from cmdx.cli.inspect import add_inspect
 from cmdx.cli.migrate import add_migrate
 from cmdx.cli.pages import open_page
 from cmdx.cli.queues import add_jobs, add_worker
-from cmdx.cli.run import add_run, input_cure
+from cmdx.cli.run import add_run
 from cmdx.cli.targets import Misuse, working_folder_on_path
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _replace_what_cannot_be_encoded()
     parser = command_line()
     parsed, words = parser.parse_known_args(arguments)
-    _take_words(parser, parsed, words)
+    _take_words(parsed, words)
     if parsed.run is None:
         parser.print_help()
         return 0
@@ -52,19 +52,34 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code
 
 
-def _take_words(
-    parser: argparse.ArgumentParser, parsed: argparse.Namespace, words: list[str]
-) -> None:
+def _take_words(parsed: argparse.Namespace, words: list[str]) -> None:
     """Give a command the words that it takes among its options; refuse all others."""
     takes_words = hasattr(parsed, "words")
     if takes_words and "--" in words:  # no more options follow
         words.remove("--")
     unknown = [word for word in words if not takes_words or word.startswith("-")]
     if unknown:
-        cure = input_cure(unknown[0], words) if takes_words else ""
-        parser.error(f"unrecognized arguments: {' '.join(unknown)}{cure}")
+        cure = nearest_option(unknown[0], parsed.parser)
+        cure = cure or parsed.cure(parsed, unknown[0], words)
+        parsed.parser.error(f"unrecognized arguments: {' '.join(unknown)}{cure}")
     if words:
         parsed.words = words
+
+
+def nearest_option(word: str, parser: argparse.ArgumentParser) -> str:
+    """Ask whether an option of *parser* was meant by *word*, if one is near."""
+    from difflib import get_close_matches
+
+    # Without dashes, which would make all short options alike.
+    names = [option.removeprefix("--") for option in options_of(parser)]
+    name = word.partition("=")[0].removeprefix("--")
+    near = get_close_matches(name, names, n=1) if word.startswith("-") else ()
+    return f"; did you mean --{near[0]}?" if near else ""
+
+
+def no_cure(*_: object) -> str:
+    """Say nothing more; the usage above lists what there is."""
+    return ""
 
 
 def command_line() -> argparse.ArgumentParser:
@@ -73,7 +88,9 @@ def command_line() -> argparse.ArgumentParser:
         prog="python -m cmdx",
         description="Service objects for Python: tasks that run, retry and report.",
     )
-    parser.set_defaults(run=None, command_line=command_line)
+    parser.set_defaults(
+        run=None, parser=parser, cure=no_cure, command_line=command_line
+    )
     parser.add_argument(
         "--version", action="version", version=f"pycmdx {_installed_version()}"
     )
@@ -101,6 +118,8 @@ def command_line() -> argparse.ArgumentParser:
     add_worker(commands)
     add_jobs(commands)
     add_completion(commands)
+    for command in commands.choices.values():
+        command.set_defaults(parser=command)  # whose usage is shown for an error
     return parser
 
 

@@ -14,7 +14,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from cmdx.cli.targets import Kind, Misuse, NotFound, load_target
+from cmdx.cli.targets import Kind, Misuse, NotFound, kind_of, load_target
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -51,7 +51,7 @@ def add_jobs(subparsers: argparse._SubParsersAction[Any]) -> None:
     add_queue(parser)
     for option in ("--state", "--task", "--key", "--error", "--limit", "--inputs"):
         parser.add_argument(option, nargs="?", action=Misplaced, help=argparse.SUPPRESS)
-    parser.set_defaults(run=run_jobs, action="counts")
+    parser.set_defaults(run=run_jobs, cure=action_cure, action="counts")
     actions = parser.add_subparsers(title="actions", metavar="ACTION", dest="action")
     actions.add_parser("counts", help="how many there are in each state")
     actions.add_parser("pause", help="have workers claim no more jobs")
@@ -70,6 +70,19 @@ def add_jobs(subparsers: argparse._SubParsersAction[Any]) -> None:
             "--everything", action="store_true", help="without filter"
         )
         add_filters(changing)
+    for action in actions.choices.values():
+        action.set_defaults(parser=action)
+
+
+def action_cure(asked: argparse.Namespace, word: str, _: Sequence[str]) -> str:
+    """Say how to write an action that was written as an option."""
+    name = word.lstrip("-")
+    if name not in ACTIONS:
+        return ""
+    return (
+        ". Actions are written without dashes: "
+        f"python -m cmdx jobs {asked.queue} {name}"
+    )
 
 
 class Misplaced(argparse.Action):
@@ -118,10 +131,9 @@ def import_queue(target: str) -> Queue:
 
     module, value = load_target(target, QUEUE)
     if not isinstance(value, Queue):
-        message = (  # its type alone: what was named by mistake may be a secret
-            f"{target} is not a queue but {type(value).__name__}. Name a "
-            f"cmdx.queue.Queue; {module.__name__} is a module with "
-            f"{QUEUE.listing(module)}."
+        message = (
+            f"{target} is not a queue but {kind_of(value)}. Name a cmdx.queue.Queue; "
+            f"{module.__name__} is a module with {QUEUE.listing(module)}."
         )
         raise NotFound(message)
     value.tasks = (*value.tasks, module.__name__.partition(".")[0])

@@ -80,7 +80,7 @@ def add_run(subparsers: argparse._SubParsersAction[Any]) -> None:
     add("--open", action="store_true", help="open that page in a browser")
     add("--traceback", action="store_true", help="print where the error was raised")
     add("--no-live", action="store_true", help="no tree while it runs, for a debugger")
-    parser.set_defaults(run=run_command, parser=parser, words=[])
+    parser.set_defaults(run=run_command, cure=input_cure, words=[])
 
 
 def run_command(asked: argparse.Namespace) -> int:
@@ -184,7 +184,7 @@ class Form(dict[str, str]):
         return self.texts[key]
 
 
-def input_cure(option: str, words: Sequence[str]) -> str:
+def input_cure(_: argparse.Namespace, option: str, words: Sequence[str]) -> str:
     """Say how to write an input that was written as an *option*, one of *words*."""
     key, sign, text = option.lstrip("-").partition("=")
     target, *others = [word for word in words if not word.startswith("-")] or [""]

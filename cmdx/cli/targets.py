@@ -16,6 +16,8 @@ import re
 import sys
 from contextlib import contextmanager
 from importlib import import_module
+from inspect import isbuiltin, isfunction
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -68,12 +70,18 @@ def load_target(target: str, kind: Kind) -> tuple[ModuleType, Any]:
         message = f"{target!r} names no module. Write it as module:{kind.example}."
         raise NotFound(message)
     if "/" in name or "\\" in name or name.endswith(".py"):
-        cure = f"Name the module instead: {module_target(name, path, kind)}."
-        raise NotFound(f"{name} is a file. {cure}")
+        raise NotFound(f"{name} is a file. {module_cure(name, path, kind)}")
     if not path:
         raise incomplete_target(name, kind)
     module = load_module(name, kind.example)
     return module, load_attribute(module, path, kind.listing(module))
+
+
+def module_cure(file: str, path: str, kind: Kind) -> str:
+    """Say which module to name instead of a *file*."""
+    if Path(file).suffix not in ("", ".py"):  # such as the database of a queue
+        return f"Name the module that has the {kind.noun}: module:{kind.example}."
+    return f"Name the module instead: {module_target(file, path, kind)}."
 
 
 def module_target(file: str, path: str, kind: Kind) -> str:
@@ -93,6 +101,9 @@ def incomplete_target(name: str, kind: Kind) -> NotFound:
         if parent and last in names_in(parent, kind):
             cure = f"Did you mean {parent}:{last}?"
             return NotFound(f"there is no module {name!r}. {cure}")
+        # Not asked before: a module of a package may be called like a file.
+        if "." in name and Path(name).is_file():
+            return NotFound(f"{name} is a file. {module_cure(name, '', kind)}")
         return problem
     names = kind.names_of(module)
     cure = f"Name the one that has the {kind.noun}."
@@ -168,6 +179,15 @@ def load_attribute(module: ModuleType, path: str, listing: str) -> Any:
     return value
 
 
+def kind_of(value: object) -> str:
+    """Return what *value* is, in words; never its text, which may be a secret."""
+    if isinstance(value, type):
+        return "a task" if issubclass(value, Task) else "another class"
+    if isfunction(value) or isbuiltin(value):
+        return "a function"
+    return f"an object of class {type(value).__name__}"
+
+
 # -- tasks -----------------------------------------------------------------------------
 
 
@@ -176,11 +196,9 @@ def import_task(target: str) -> type[Task[Any]]:
     module, value = load_target(target, TASK)
     if isinstance(value, type) and issubclass(value, Task):
         return value
-    # Its type alone: what was named by mistake may be a secret.
-    kind = "another class" if isinstance(value, type) else type(value).__name__
     message = (
-        f"{target} is not a task but {kind}. Name a class that derives from cmdx.Task; "
-        f"{module.__name__} is a module with {TASK.listing(module)}."
+        f"{target} is not a task but {kind_of(value)}. Name a class that derives from "
+        f"cmdx.Task; {module.__name__} is a module with {TASK.listing(module)}."
     )
     raise NotFound(message)
 

@@ -40,6 +40,8 @@ class InputPlan(NamedTuple):
 def resolve(task: Invocation, inputs: tuple[InputPlan, ...]) -> None:
     """Set every input of *task*, or add every problem to its errors."""
     run = task._cmdx_
+    if len(task.__dict__) > 1:  # more than ``_cmdx_``
+        refuse_early_values(task, inputs)
     values = run.given if run._context is None else run._context._values
     for name, public_name, key, convert, fallback, admits_blank_text, _ in inputs:
         try:
@@ -61,6 +63,19 @@ def resolve(task: Invocation, inputs: tuple[InputPlan, ...]) -> None:
             # It read an input that is wrong itself, and that is reported already.
         else:
             setattr(task, name, value)
+
+
+def refuse_early_values(task: Invocation, inputs: tuple[InputPlan, ...]) -> None:
+    """Refuse an input that was set as an attribute: its value would be lost."""
+    for name, public_name, *_ in inputs:
+        if name in vars(task):
+            cls = type(task).__qualname__
+            message = (
+                f"the input {name!r} was set before inputs were resolved, so its value "
+                f"would be lost. Give it to the invocation, {cls}({public_name}=...), "
+                f"or in a before_* hook set self.context[{public_name!r}]."
+            )
+            raise AttributeError(message, obj=task)
 
 
 def plain_values(

@@ -259,7 +259,7 @@ def halt_of(  # noqa: PLR0913 -- all facts of a halt
     origin: Result[Any] | None = None,
 ) -> Halt:
     """Return the halt that a method of *task* raises, with the place it was called."""
-    if task._cmdx_.phase != "running":
+    if not isinstance(task, Invocation) or task._cmdx_.phase != "running":
         refuse_halt(task)
     cause = None
     if isinstance(reason, BaseException):
@@ -278,8 +278,14 @@ def halt_of(  # noqa: PLR0913 -- all facts of a halt
     )
 
 
-def refuse_halt(task: Invocation) -> NoReturn:
-    """Raise: *task* is not running."""
+def refuse_halt(task: object) -> NoReturn:
+    """Raise: *task* is not running, or no task, as in ``Greet.fail("why")``."""
+    if not isinstance(task, Invocation):
+        message = (
+            "succeed, skip and fail are methods of the task that runs, not of its "
+            "class. Call self.fail(...) inside work."
+        )
+        raise TypeError(message)
     name = type(task).__qualname__
     when = "has ended" if task._cmdx_.phase == "finished" else "has not started"
     message = (

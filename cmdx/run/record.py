@@ -188,6 +188,7 @@ class Run:
 
     def adopt_source(self, source: object) -> None:
         """Share the context of *source*, or copy the values of a mapping."""
+        given = source
         if not isinstance(source, (Context, Mapping)):  # a task or a result has one
             source = getattr(source, "context", source)
         if isinstance(source, Context):
@@ -197,9 +198,12 @@ class Run:
             values = plain_values(source, self.task._cmdx_.inputs)
             self.given.update({**values, **self.given})
         else:
+            kind = type(given).__qualname__
+            if isinstance(given, type):
+                kind = f"the class {given.__qualname__}"
             message = (
                 f"{self.task.__qualname__} takes inputs by keyword, or from a mapping, "
-                f"context, task or result, got {type(source).__qualname__}."
+                f"context, task or result, got {kind}."
             )
             raise TypeError(message)
 

@@ -121,7 +121,17 @@ async def open_wrapper(wrapper: Wrapper, task: Invocation, generator: Any) -> No
             return
     if inspect.iscoroutine(generator):
         generator.close()
-    raise wrapper.misuse(misuse_text(wrapper, task, "did not yield"))
+    text = misuse_text(wrapper, task, "did not yield")
+    raise wrapper.misuse(f"{text}{unopened_cure(generator)}")
+
+
+def unopened_cure(generator: Any) -> str:
+    """Say what else to do about what a wrapper returned, if it is a usual mistake."""
+    if hasattr(generator, "__enter__") or hasattr(generator, "__aenter__"):
+        return " It returned a context manager: leave out @contextmanager."
+    if hasattr(generator, "__next__") or is_async(generator):
+        return " To end the run before it, call skip or fail of the task."
+    return ""
 
 
 async def close_wrapper(

@@ -16,7 +16,7 @@ from cmdx import Result, Task, current_task
 from cmdx.chain import chain_of
 from cmdx.declare.checks import check_seconds
 from cmdx.exceptions import DefinitionError
-from cmdx.inputs.resolve import resolve
+from cmdx.inputs.resolve import refuse_early_values, resolve
 from cmdx.run.record import check_can_start
 from cmdx.wire.errors import RefusedInputError
 from cmdx.wire.traces import current_traceparent
@@ -55,6 +55,7 @@ def wrong_invocation(given: object) -> str:
 def resolved_copy(invocation: Task[Any]) -> Task[Any]:
     """Return a task with the same inputs, resolved; refuse inputs that are wrong."""
     run = invocation._cmdx_
+    refuse_early_values(invocation, run.plan.inputs)
     values = run.given if run._context is None else run._context.items()
     task = type(invocation)(dict(values))
     run = task._cmdx_

@@ -238,6 +238,9 @@ def check_task(where: str, task: Any) -> None:
             f"{where}: a step is a task, a workflow, step(...), group(...) or "
             f"parallel(...), got {task!r}."
         )
+        if isinstance(task, list | tuple):
+            call = where[:-2] if where in ("group()", "parallel()") else "group"
+            message += f" List tasks like this: {call}(First, Second)."
         raise DefinitionError(message)
 
 

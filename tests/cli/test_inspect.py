@@ -277,8 +277,11 @@ QUESTIONS = {
     "shop:ChargeCrad": f"shop has no 'ChargeCrad'; did you mean 'ChargeCard'? {HAS}",
     "shop:Outer.Refnud": f"shop has no 'Outer.Refnud'; did you mean 'Refund'? {HAS}",
     "shop:Receipt": f"shop:Receipt is not a task but another class. {NO_TASK} {TASKS}",
-    "shop:charge": f"shop:charge is not a task but ChargeCard. {NO_TASK} {TASKS}",
-    "plain:number": f"plain:number is not a task but int. {NO_TASK} "
+    "shop:charge": f"shop:charge is not a task but an object of class ChargeCard. "
+    f"{NO_TASK} {TASKS}",
+    "shop:ChargeCard.order_id": "shop:ChargeCard.order_id is not a task but an object "
+    f"of class Field. {NO_TASK} {TASKS}",
+    "plain:number": f"plain:number is not a task but an object of class int. {NO_TASK} "
     "plain is a module with no tasks.",
 }
 
@@ -333,6 +336,19 @@ def test_it_runs_as_a_program_in_the_folder_of_the_module(program, shop):
     assert finished.stderr == b""
     assert finished.stdout.decode("utf-8").splitlines() == CONTRACT.splitlines()
     assert finished.returncode == 0
+
+
+@pytest.mark.usefixtures("shop")
+def test_an_input_is_answered_with_the_command_that_takes_it(capsys):
+    with pytest.raises(SystemExit) as exit_:
+        main(["inspect", "shop:ChargeCard", "order=7"])
+    assert exit_.value.code == 2
+    printed = capsys.readouterr().err
+    assert printed.startswith("usage: python -m cmdx inspect ")
+    assert printed.endswith(
+        "unrecognized arguments: order=7. It runs nothing, so it takes no inputs. To "
+        "run the task, write python -m cmdx run shop:ChargeCard order=7\n"
+    )
 
 
 def test_it_needs_to_be_told_a_task(capsys):

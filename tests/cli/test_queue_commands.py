@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -529,11 +530,29 @@ def test_a_filter_without_its_action_is_told_where_to_stand(words, example, caps
     assert capsys.readouterr().err.endswith(told)
 
 
+@pytest.mark.parametrize("word", ["--replay", "-replay"])
+def test_an_action_that_is_written_as_an_option_is_told_how_to_be_written(word, capsys):
+    with pytest.raises(SystemExit) as exit_:
+        main(["jobs", "queue_app:queue", word])
+    assert exit_.value.code == 2
+    printed = capsys.readouterr().err
+    assert printed.startswith("usage: python -m cmdx jobs ")
+    assert printed.endswith(
+        ". Actions are written without dashes: python -m cmdx jobs queue_app:queue "
+        "replay\n"
+    )
+
+
 @pytest.mark.parametrize(
     ("target", "message"),
     [
         ("queue_app:queu", "queue_app has no 'queu'; did you mean 'queue'?"),
-        ("queue_app:other", "queue_app:other is not a queue but int."),
+        (
+            "queue_app:other",
+            "queue_app:other is not a queue but an object of class int.",
+        ),
+        ("queue_app:Add", "queue_app:Add is not a queue but a task."),
+        ("queue_app:instant", "queue_app:instant is not a queue but a function."),
         (
             "queue_app",
             "queue_app is a module with the queue 'queue'. Write queue_app:qu",
@@ -557,6 +576,15 @@ def test_a_filter_without_its_action_is_told_where_to_stand(words, example, caps
 def test_a_queue_that_cannot_be_found_is_an_error(command, target, message, capsys):
     assert main([command, target]) == 2
     assert capsys.readouterr().err.startswith(message)
+
+
+@pytest.mark.parametrize("target", ["jobs.db", "./jobs.db"])
+@pytest.mark.usefixtures("app")
+def test_the_database_of_a_queue_is_answered_with_what_to_name(target, capsys):
+    Path("jobs.db").touch()
+    assert main(["jobs", target]) == 2
+    told = f"{target} is a file. Name the module that has the queue: module:queue.\n"
+    assert capsys.readouterr().err == told
 
 
 @pytest.mark.parametrize(

@@ -437,6 +437,27 @@ def test_an_input_written_as_an_option_is_told_how_to_be_written(
     assert capsys.readouterr().err.endswith(told)
 
 
+@pytest.mark.parametrize(
+    ("words", "option"),
+    [
+        ("run run_app:Greet name=Ada --jsno", "--json"),
+        ("run run_app:Greet name=Ada --htlm out.html", "--html"),
+        ("run run_app:Greet name=Ada --htlm=out.html", "--html"),
+        ("run run_app:Greet --hlep", "--help"),
+        ("demo --opne", "--open"),
+        ("worker run_app:queue --treads 2", "--threads"),
+        ("jobs run_app:queue list --stat dead --limt=2", "--limit"),
+    ],
+)
+def test_a_misspelt_option_is_answered_with_the_right_one(words, option, capsys):
+    with pytest.raises(SystemExit) as exit_:
+        main(words.split())
+    assert exit_.value.code == 2
+    printed = capsys.readouterr().err
+    assert printed.startswith(f"usage: python -m cmdx {words.split()[0]} ")
+    assert printed.endswith(f"; did you mean {option}?\n")
+
+
 def test_other_commands_still_refuse_words_they_do_not_take(capsys):
     with pytest.raises(SystemExit) as exit_:
         main(["inspect", "run_app:Greet", "name=Ada"])

@@ -26,6 +26,7 @@ from cmdx import (
     required,
     retry_on,
 )
+from cmdx.queue import Queue
 
 
 def execute(task, *source, **inputs):
@@ -837,3 +838,51 @@ def test_a_coercion_that_can_make_nothing_of_a_value_refuses_it(coerce, given):
         def work(self) -> None: ...
 
     assert Look.execute(x=given).reason == "x is invalid"
+
+
+# -- setting an input before it is resolved -------------------------------------------
+
+
+class Greeting(Task[str]):
+    name: str = required(alias="to")
+
+    def work(self) -> str:
+        return f"Hello, {self.name}"
+
+
+def test_an_input_that_is_set_on_an_invocation_is_not_lost_silently():
+    invocation = Greeting(to="Ada")
+    invocation.name = "Bob"
+
+    result = invocation.run()
+
+    assert isinstance(result.cause, AttributeError)
+    assert "'name' was set before inputs were resolved" in result.reason
+    assert "Greeting(to=...)" in result.reason
+
+
+def test_an_input_that_is_set_in_a_before_callback_is_not_lost_silently():
+    class Loud(Greeting):
+        @before_validation
+        def raise_the_voice(self) -> None:
+            self.name = self.context["to"].upper()
+
+    assert "self.context['to']" in Loud.execute(to="Ada").reason
+
+
+def test_a_before_callback_can_set_an_input_in_the_context():
+    class Loud(Greeting):
+        @before_validation
+        def raise_the_voice(self) -> None:
+            self.context["to"] = self.context["to"].upper()
+            self.is_loud = True  # an attribute that is no input
+
+    assert Loud.execute(to="Ada").value == "Hello, ADA"
+
+
+def test_an_invocation_with_an_input_that_was_set_is_not_enqueued():
+    invocation = Greeting(to="Ada")
+    invocation.name = "Bob"
+
+    with pytest.raises(AttributeError, match="'name' was set before"):
+        Queue(":memory:").enqueue(invocation)

@@ -627,13 +627,39 @@ def test_a_result_is_read_only(name):
     assert getattr(result, name, "missing") == before
 
 
+@pytest.mark.parametrize("name", ATTRIBUTES)
+def test_an_attribute_of_a_result_says_what_to_do_instead_of_setting_it(name):
+    result = Good.execute()
+
+    with pytest.raises(AttributeError, match=f"its {name} cannot be changed. Decide"):
+        setattr(result, name, "changed")
+    with pytest.raises(AttributeError, match=f"its {name} cannot be changed. Decide"):
+        delattr(result, name)
+
+
 def test_metadata_cannot_be_changed_through_the_result():
     result = Bad.execute()
 
-    with pytest.raises(TypeError):
+    with pytest.raises(TypeError, match=r"Note facts in self.metadata while"):
         result.metadata["code"] = 200
+    with pytest.raises(TypeError, match=r"or change a copy: dict\(result.metadata\)"):
+        del result.metadata["code"]
 
     assert result.metadata == {"code": 404}
+
+
+def test_metadata_can_be_read_and_copied_like_a_dict():
+    metadata = Bad.execute().metadata
+    copy = metadata.copy()
+    copy["code"] = 200
+
+    assert dict(metadata) == {**metadata} == {"code": 404}
+    assert (metadata["code"], metadata.get("late"), len(metadata)) == (404, None, 1)
+    assert metadata | {"late": 1} == {"late": 1} | metadata == {"code": 404, "late": 1}
+    assert repr(metadata) == "{'code': 404}"
+    match metadata:
+        case {"code": code}:
+            assert code == 404
 
 
 @pytest.mark.parametrize("noted", [True, False], ids=["noted", "not noted"])

@@ -496,6 +496,12 @@ def test_a_halt_outside_a_run_is_refused(halt):
     assert result.metadata == {}
 
 
+@pytest.mark.parametrize("method", ["succeed", "skip", "fail"])
+def test_a_halt_of_the_class_is_refused_with_what_to_call(method):
+    with pytest.raises(TypeError, match=r"not of its class. Call self.fail\(...\)"):
+        getattr(Greet, method)("not today")
+
+
 def test_a_halt_after_the_end_of_an_async_run_is_refused():
     invocation = Greet()
     asyncio.run(invocation.arun())

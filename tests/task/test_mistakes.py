@@ -468,3 +468,31 @@ def test_the_only_private_name_of_ours_on_a_class_is_cmdx():
     ours = {name for name in vars(Greet) if name.startswith("_") and name[1] != "_"}
 
     assert ours == {"_cmdx_"}
+
+
+# -- running ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("call", ["execute", "execute_or_raise", "check"])
+def test_a_class_method_of_an_invocation_names_the_cure_whatever_it_is_given(call):
+    class Greet(Task[str]):
+        name: str
+
+        def work(self) -> str:
+            return self.name
+
+    with pytest.raises(TypeError, match="This instance already has its inputs"):
+        getattr(Greet(name="Ada"), call)(name="Ada")
+
+
+@pytest.mark.parametrize("call", ["execute", "execute_or_raise", "check"])
+def test_an_input_may_be_called_cls(call):
+    class Book(Task[str]):
+        cls: str
+
+        def work(self) -> str:
+            return self.cls
+
+    assert str(inspect.signature(Book.execute)) == "(*, cls: str)"
+    assert Book(cls="second").run().value == "second"
+    getattr(Book, call)(cls="second")

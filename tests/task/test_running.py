@@ -6,7 +6,7 @@ import asyncio
 import functools
 import threading
 from collections import ChainMap, UserDict
-from types import MappingProxyType
+from types import MappingProxyType, SimpleNamespace
 
 import pytest
 
@@ -413,9 +413,19 @@ def test_any_other_mapping_is_copied(run, made):
     assert dict(source) == {"name": "Ada"}
 
 
-@pytest.mark.parametrize("source", [3, "name", [("name", "Ada")], Tell, object()])
-def test_what_is_no_source_is_refused(run, source):
-    with pytest.raises(TypeError, match=r"Tell takes .* mapping"):
+@pytest.mark.parametrize(
+    ("source", "kind"),
+    [
+        (3, "int"),
+        ("name", "str"),
+        ([("name", "Ada")], "list"),
+        (Tell, "the class Tell"),
+        (object(), "object"),
+        (SimpleNamespace(context=3), "SimpleNamespace"),
+    ],
+)
+def test_what_is_no_source_is_refused(run, source, kind):
+    with pytest.raises(TypeError, match=rf"Tell takes .* mapping.* got {kind}\."):
         run(Tell, source)
 
 

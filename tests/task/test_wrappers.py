@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import asynccontextmanager, contextmanager
 
 import pytest
 from noting import nested, noting
@@ -344,6 +345,31 @@ def test_not_yielding_fails_the_task_before_it_works(run, wrapped, wrap):
     assert "did not yield" in result.reason
     assert "exactly one yield" in result.reason
     assert result.context.events == ["outer opens", "outer closes"]
+
+
+@contextmanager
+def managed(_task):
+    yield
+
+
+@asynccontextmanager
+async def amanaged(_task):
+    yield
+
+
+@pytest.mark.parametrize("wrap", [managed, amanaged])
+def test_a_context_manager_in_place_of_a_generator_is_named(run, wrapped, wrap):
+    reason = run(wrapped(Noting, wrap)).reason
+    assert reason.endswith(
+        "one yield. It returned a context manager: leave out @contextmanager."
+    )
+
+
+def test_a_wrapper_that_returns_before_its_yield_is_told_how_to_end_the_run(
+    run, wrapped
+):
+    reason = run(wrapped(Noting, empty)).reason
+    assert reason.endswith("To end the run before it, call skip or fail of the task.")
 
 
 def test_the_message_names_the_wrapper_and_the_task(run):

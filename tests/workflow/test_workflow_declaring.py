@@ -187,9 +187,7 @@ def test_work_that_comes_from_another_base_is_refused():
             steps = (B,)
 
 
-@pytest.mark.parametrize(
-    "wrong", [3, "A", None, lambda: None, object, Task[str], (A, B)]
-)
+@pytest.mark.parametrize("wrong", [3, "A", None, lambda: None, object, Task[str]])
 def test_what_is_no_step_is_refused_when_the_class_is_made(wrong):
     with pytest.raises(DefinitionError) as caught:
         type("Flow", (Workflow,), {"steps": (A, wrong)})
@@ -197,6 +195,24 @@ def test_what_is_no_step_is_refused_when_the_class_is_made(wrong):
     message = str(caught.value)
     assert message.startswith("Flow.steps: a step is a task, a workflow, step(...), ")
     assert message.endswith(f"got {wrong!r}.")
+
+
+@pytest.mark.parametrize("wrong", [(A, B), [A, B]])
+def test_steps_in_brackets_are_told_to_be_a_group(wrong):
+    with pytest.raises(DefinitionError) as caught:
+        type("Flow", (Workflow,), {"steps": (A, wrong)})
+
+    told = f"got {wrong!r}. List tasks like this: group(First, Second)."
+    assert str(caught.value).endswith(told)
+
+
+@pytest.mark.parametrize("listing", [group, parallel])
+def test_a_list_of_steps_is_told_to_be_arguments(listing):
+    with pytest.raises(DefinitionError) as caught:
+        listing([A, B])
+
+    told = f". List tasks like this: {listing.__name__}(First, Second)."
+    assert str(caught.value).endswith(told)
 
 
 @pytest.mark.parametrize("listing", [group, parallel])
