@@ -10,7 +10,9 @@ import asyncio
 import logging
 import sqlite3
 from contextlib import closing, contextmanager, nullcontext
+from contextvars import copy_context
 from threading import Thread
+from weakref import ref
 
 import pytest
 from databases import (
@@ -464,12 +466,26 @@ def test_a_coroutine_that_outlives_the_run_has_no_connection():
     asyncio.run(run())
 
 
+def test_a_context_that_outlives_the_run_does_not_keep_the_connection():
+    class Connection:
+        pass
+
+    transaction = Transaction(lambda: nullcontext(Connection()))
+    kept = []
+
+    @middleware(transaction)
+    class Keep(Task[None]):
+        def work(self):
+            kept.extend([copy_context(), ref(transaction.current())])
+
+    assert Keep.execute().success
+    assert kept[1]() is None
+
+
 # -- threads and coroutines ---------------------------------------------------------
 
 
 def test_a_task_in_another_thread_has_a_transaction_of_its_own():
-    from contextvars import copy_context
-
     events = []
     transaction = Transaction(lambda: Managed(events))
     inner = new_task(transaction)

@@ -310,7 +310,9 @@ def writing(way, number):
 
 def assert_in_use(result):
     assert isinstance(result.cause, DefinitionError)
-    assert "is in the transaction of another run, of Write" in result.reason
+    assert (
+        "is in another transaction already, in that of a run of Write" in result.reason
+    )
     assert "open a connection for each run" in result.reason
 
 
@@ -342,7 +344,7 @@ def test_parallel_steps_cannot_share_the_connection_of_their_workflow(way):
 
     result = Write.execute()
 
-    assert "is in the transaction of another run, of" in result.reason
+    assert "is in another transaction already, in that of" in result.reason
     assert way.rows() == []
 
 
@@ -391,6 +393,62 @@ def test_a_connection_cannot_be_in_two_transaction_objects_at_once(way):
     assert_in_use(*results)
     assert "the same Transaction object" in results[0].reason
     assert way.rows() == []
+
+
+@ways(KeptSqlite, KeptPsycopg)
+def test_two_transaction_objects_of_one_task_cannot_have_the_same_connection(way):
+    other = Transaction(lambda: nullcontext(way.connection))
+
+    async def body(_task):
+        raise AssertionError("the inner transaction would commit for the outer one")
+
+    assert_in_use(way.task(body, middleware(other)).execute())
+
+
+class NestedTransactions(Psycopg):
+    """Transactions of psycopg on one connection, each inside of the one before."""
+
+    is_async = True
+
+    def factory(self):
+        import psycopg
+
+        connect = psycopg.AsyncConnection.connect
+        self.connection = None
+
+        async def begin():
+            self.connection = self.connection or await connect(self.address)
+            return self.connection.transaction()
+
+        return begin
+
+    def execute(self, sql):
+        return self.connection.execute(sql)
+
+
+@ways(NestedTransactions)
+def test_a_transaction_of_psycopg_is_not_begun_in_that_of_another_coroutine(way):
+    async def run():
+        written, seen = asyncio.Event(), asyncio.Event()
+
+        async def body(_task):
+            await way.insert(1)
+            written.set()
+            await seen.wait()
+            raise ValueError
+
+        first = asyncio.create_task(way.task(body).aexecute())
+        await written.wait()
+        second = await writing(way, 2).aexecute()
+        seen.set()
+        assert (await first).failed
+        assert_in_use(second)  # else it would succeed, and be undone with the first one
+        assert (await writing(way, 3).aexecute()).success
+        await way.connection.close()
+
+    asyncio.run(run())
+
+    assert way.rows() == [3]
 
 
 @ways(AlchemyScopedSession)
