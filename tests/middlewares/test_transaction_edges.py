@@ -200,6 +200,16 @@ def test_the_transaction_of_sqlite_is_of_the_kind_that_the_connection_names(way)
     assert "locked" in way.run(way.task(body)).reason
 
 
+@ways(SharedSqlite)
+@pytest.mark.parametrize(("number", "rows"), [(2, [1, 2]), (1, [])])
+def test_what_was_written_before_the_run_ends_with_it(way, number, rows):
+    way.connection.execute("insert into effect values (1)")
+
+    way.run(way.task(lambda _task: way.insert(number)))
+
+    assert way.rows() == rows
+
+
 def test_a_transaction_that_cannot_begin_fails_the_task_before_work(tmp_path):
     called = []
     missing = tmp_path / "missing" / "app.db"
@@ -362,6 +372,26 @@ def test_a_context_manager_is_left_by_the_outcome(work, events):
     new_task(Transaction(lambda: Managed(seen)), work).execute()
 
     assert seen == events
+
+
+class Either(Managed):
+    """A context manager for ``with`` and ``async with``."""
+
+    async def __aenter__(self):
+        self.events.append("await")
+
+    async def __aexit__(self, kind, *_error):
+        self.events.append("commit" if kind is None else "rollback")
+
+
+def test_a_context_manager_of_both_kinds_is_entered_as_the_run_is():
+    events = []
+    task = new_task(Transaction(lambda: Either(events)))
+
+    assert task.execute().success
+    assert asyncio.run(task.aexecute()).success
+
+    assert events == ["open", "commit", "await", "commit"]
 
 
 def test_what_leaving_a_context_manager_raises_is_the_result():
