@@ -155,7 +155,7 @@ def problem_of_connection(found: Any) -> str | None:
 def problem_of_other(found: Any) -> str | None:
     """Say why *found* has no transaction although it looks like it, and what to do."""
     kind = type(found)
-    if hasattr(kind, "fetchone") and hasattr(kind, "execute"):
+    if hasattr(kind, "fetchone"):
         return "which is a cursor. Return the connection, and let work open cursors."
     if is_used_up(found):
         return (

@@ -172,6 +172,17 @@ def test_a_file_is_refused_and_closed(tmp_path, wrap):
     assert files[0].closed
 
 
+@pytest.mark.parametrize("name", ["execute", "connect", "begin"])
+def test_a_context_manager_with_one_of_their_methods_is_not_taken_for_them(name):
+    unit = type("Unit", (nullcontext,), {name: lambda _unit: None})
+
+    @middleware(Transaction(unit))
+    class Write(Task[None]):
+        def work(self): ...
+
+    assert Write.execute().success
+
+
 @ways(PsycopgPool)
 def test_a_pool_is_refused_and_stays_open(way):
     result = result_with(lambda: way.pool)
