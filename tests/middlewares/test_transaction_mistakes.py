@@ -216,6 +216,23 @@ def test_a_closed_connection_is_refused_before_work(way):
             assert "is closed" in result.reason
 
 
+def test_a_connection_whose_attribute_closed_is_a_method_is_not_taken_for_closed(way):
+    class Connection(sqlite3.Connection):
+        def closed(self):
+            return False
+
+    connect = partial(sqlite3.connect, way.address, factory=Connection)
+    transaction = Transaction(lambda: closing(connect()))
+
+    @middleware(transaction)
+    class Write(Task[None]):
+        def work(self):
+            transaction.current().execute("insert into effect values (1)")
+
+    assert Write.execute().success
+    assert way.rows() == [1]
+
+
 @ways(Psycopg)
 def test_a_connection_that_with_has_closed_is_refused_in_the_next_run(way):
     connection = way.other_connection()
