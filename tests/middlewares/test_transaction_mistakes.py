@@ -461,6 +461,7 @@ def test_a_transaction_of_psycopg_is_not_begun_in_that_of_another_coroutine(way)
 
         async def body(_task):
             await way.insert(1)
+            assert (await way.run_inside(writing(way, 4))).success
             written.set()
             await seen.wait()
             raise ValueError
