@@ -210,6 +210,17 @@ def test_what_was_written_before_the_run_ends_with_it(way, number, rows):
     assert way.rows() == rows
 
 
+def test_a_statement_of_sqlite_that_is_not_finished_is_named_as_the_cause(way):
+    async def body(task):
+        task.context.cursor = way.execute("insert into effect values (1) returning *")
+
+    result = way.run(way.task(body))
+
+    assert isinstance(result.cause, sqlite3.OperationalError)
+    assert "SQL statements in progress" in result.reason
+    assert way.rows() == []
+
+
 def test_a_transaction_that_cannot_begin_fails_the_task_before_work(tmp_path):
     called = []
     missing = tmp_path / "missing" / "app.db"
@@ -394,7 +405,7 @@ def test_a_context_manager_of_both_kinds_is_entered_as_the_run_is():
     assert events == ["open", "commit", "await", "commit"]
 
 
-def test_what_leaving_a_context_manager_raises_is_the_result():
+def test_what_leaving_a_context_manager_raises_is_the_result(caplog):
     @contextmanager
     def refuse():
         yield
@@ -404,6 +415,7 @@ def test_what_leaving_a_context_manager_raises_is_the_result():
 
     assert result.reason == "[ConnectionError] gone"
     assert result.replaced.status == "success"
+    assert caplog.text == ""  # there are no callbacks to name
 
 
 def test_a_context_manager_that_swallows_everything_commits_nothing():

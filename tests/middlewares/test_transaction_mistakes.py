@@ -480,6 +480,19 @@ def test_a_transaction_of_psycopg_is_not_begun_in_that_of_another_coroutine(way)
     assert way.rows() == [3]
 
 
+@ways(AlchemySession)
+def test_a_session_behind_a_context_manager_is_in_one_transaction_at_a_time(way):
+    with way.opener()() as session:
+        first, second = (Transaction(session.begin_nested) for _ in range(2))
+
+        @middleware(first, second)
+        class Write(Task[None]):
+            def work(self):
+                raise AssertionError("the outer one would undo the inner one")
+
+        assert "is in another transaction already" in Write.execute().reason
+
+
 @ways(AlchemyScopedSession)
 def test_threads_have_sessions_of_their_own_in_a_scoped_session(way):
     results = []
