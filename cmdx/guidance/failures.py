@@ -34,20 +34,15 @@ def notes_of(failure: Result[Any]) -> Mapping[str, Any]:
     noted down before is about the outcome that it replaced.
     """
     replaced, noted = failure.replaced, failure.metadata
-    is_raised = failure.cause is not None and failure.halted_at is None
-    if replaced is None or not is_raised:
+    if replaced is None or failure.halted_at is not None:
         return noted
     before = replaced.metadata
     return {
         name: note
         for name, note in noted.items()
-        if name not in before or not _is_same(note, before[name])
+        # As JSON, because to compare notes might call methods of the user's.
+        if name not in before or json_data(note) != json_data(before[name])
     }
-
-
-def _is_same(note: object, other: object) -> bool:
-    """Compare metadata without calling methods of the user's."""
-    return note is other or bool(json_data(note) == json_data(other))
 
 
 def given_codes(result: Result[Any]) -> Iterator[str | int]:

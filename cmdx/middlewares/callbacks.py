@@ -19,7 +19,7 @@ from cmdx.outcome import Halt
 from cmdx.run.lifecycle import drive
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable
+    from collections.abc import AsyncIterator
     from contextlib import AbstractAsyncContextManager
     from types import CoroutineType
 
@@ -94,18 +94,15 @@ async def report_dropped_callbacks(
         raise
 
 
-async def call_when_committed(
-    scope: TransactionScope, found: Any, connections: Iterable[Any]
-) -> None:
+async def call_when_committed(scope: TransactionScope, found: Any) -> None:
     """
     Call the callbacks of *scope*, or leave them to Django if it has yet to commit.
 
     Args:
         scope: The outermost one of its transaction.
         found: What the context manager of the transaction has bound.
-        connections: The connections of Django that it has entered.
     """
-    for connection in connections:
+    for connection in scope.django:
         if connection.in_atomic_block:
             connection.on_commit(lambda: drive(call_after_commit(scope)))
             return

@@ -5,7 +5,7 @@ What the factory of a ``Transaction`` is, and what it may return.
 2. what it returns must be a context manager                   ``manager_from``
 3. what has no transaction, or cannot roll back, is refused    ``refuse_unusable``,
                                                                ``refuse_file``
-4. a connection is in the transaction of one run at a time     ``claim``
+4. a connection is in one transaction at a time                ``claim``
 
 All of it is checked before ``work``, and each error says what to write instead. A
 context manager that merely does something else, such as a lock, cannot be told from one
@@ -29,12 +29,19 @@ from typing import TYPE_CHECKING, Any
 
 from cmdx import AsyncTaskError, DefinitionError
 from cmdx.declare.signatures import awaits, call_problem
-from cmdx.middlewares.connections import is_connection, is_sqlalchemy, session_of
+from cmdx.middlewares.connections import (
+    is_connection,
+    is_sqlalchemy,
+    session_of,
+    transaction_status,
+)
+from cmdx.middlewares.managed import connection_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from cmdx import Task
+    from cmdx.middlewares.transaction import TransactionScope
 
 CONNECTION = "the connection of its transaction"
 """What is async about a task whose transaction has to be awaited."""
@@ -148,7 +155,7 @@ def problem_of_connection(found: Any) -> str | None:
 def problem_of_other(found: Any) -> str | None:
     """Say why *found* has no transaction although it looks like it, and what to do."""
     kind = type(found)
-    if hasattr(kind, "fetchone") and hasattr(kind, "execute"):
+    if hasattr(kind, "fetchone"):
         return "which is a cursor. Return the connection, and let work open cursors."
     if is_used_up(found):
         return (
@@ -190,41 +197,52 @@ def commits_each_statement(found: Any) -> bool:
     return (chosen or default) == "AUTOCOMMIT"
 
 
-claims: dict[int, Task[Any]] = {}
-"""The runs that are in a transaction, by the id of their connection or session."""
+claims: dict[int, TransactionScope] = {}
+"""The transactions that are under way, by the id of their connection or session."""
 
 
 @contextmanager
-def claim(found: Any, task: Task[Any]) -> Iterator[None]:
+def claim(found: Any, scope: TransactionScope) -> Iterator[None]:
     """
-    Keep other runs off a connection; refuse one that another run has.
+    Keep other transactions off a connection; refuse one that is in another already.
 
-    To wait for the other run is no choice: it may be the one that waits for this one.
+    To wait for the other one is no choice: it may be the one that waits for this one.
     """
-    if not is_connection(found):
+    connection, owner = connection_to_claim(found), scope.outermost
+    if connection is None:
         yield
         return
-    connection = session_of(found)
     key = id(connection)
-    if claims.get(key) is task:  # what ``with`` binds is the context manager itself
+    if claims.get(key) is owner:  # by its context manager, or around a savepoint
         yield
         return
     try:
-        owner = claims.setdefault(key, task)
-        if owner is not task:
-            raise in_use_error(connection, owner)
+        earlier = claims.setdefault(key, owner)
+        if earlier is not owner:
+            raise in_use_error(connection, earlier)
         yield
     finally:
-        if claims.get(key) is task:
+        if claims.get(key) is owner:
             del claims[key]
 
 
-def in_use_error(connection: Any, owner: Task[Any]) -> DefinitionError:
-    """Return the error of a connection that another run has."""
+def connection_to_claim(found: Any) -> Any:
+    """Return the connection or session that *found* is or leads to; None if unknown."""
+    if is_connection(found):
+        return session_of(found)
+    held = connection_of(found)
+    # Others may be one object for the connections of all threads, as that of peewee is.
+    if is_sqlalchemy(held) or transaction_status(held) is not None:
+        return session_of(held)
+    return None
+
+
+def in_use_error(connection: Any, owner: TransactionScope) -> DefinitionError:
+    """Return the error of a connection that is in another transaction."""
     return DefinitionError(
-        f"{connection!r} is in the transaction of another run, of "
-        f"{type(owner).__qualname__}, and they would commit each other's work. Have "
-        "the factory open a connection for each run, or take it from a pool. A task "
-        "that is to be part of the transaction needs the same Transaction object, and "
-        "runs in the same thread or coroutine, not as a parallel step."
+        f"{connection!r} is in another transaction already, in that of a run of "
+        f"{owner.task_class.__qualname__}, and the two would commit each other's work. "
+        "Have the factory open a connection for each run, or take it from a pool. A "
+        "task that is to be part of the transaction needs the same Transaction object, "
+        "and runs in the same thread or coroutine, not as a parallel step."
     )

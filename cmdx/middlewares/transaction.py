@@ -159,10 +159,9 @@ class Transaction(Generic[C]):
         """Open a transaction, or a savepoint in the one that this run is part of."""
         outer = self._outer_scope()
         opening = self.begin(task) if outer is None else self.nest(task, outer)
-        states = django_states()
         has_ended = False
         async with report_dropped_callbacks(opening, outer) as scope:
-            found, django = scope.connection, blocks_since(states)
+            found = scope.connection  # the scope forgets it when it ends
             with scope, attempt_in_savepoints(task, scope):
                 yield
             has_ended = True
@@ -171,28 +170,36 @@ class Transaction(Generic[C]):
         if outer is not None:
             outer.callbacks += scope.callbacks
         elif scope.callbacks:
-            await call_when_committed(scope, found, django)
+            await call_when_committed(scope, found)
 
     @asynccontextmanager
-    async def begin(self, task: Task[Any]) -> AsyncIterator[TransactionScope]:
-        """Begin a transaction that is ended by this run."""
+    async def begin(
+        self, task: Task[Any], outer: TransactionScope | None = None
+    ) -> AsyncIterator[TransactionScope]:
+        """
+        Begin a transaction that is ended by this run.
+
+        Args:
+            task: The task that is run in it.
+            outer: The scope around it, if the context manager is to set a savepoint.
+        """
+        scope = TransactionScope(self, task, outer)
         opened = self.factory(task) if self._takes_task else self.factory()
         manager = await manager_from(opened, task)
         states = django_states()
-        with claim(manager, task):
+        with claim(manager, scope):
             async with enter(manager, task) as found:
                 refuse_unusable(found)
                 refuse_file(found)
-                scope = self._new_scope(task, found)
-                if is_connection(found):
-                    refuse_async_connection(found, task)
-                    with claim(found, task):
+                scope.connection, scope.django = found, blocks_since(states)
+                with claim(found, scope):
+                    if is_connection(found):
+                        refuse_async_connection(found, task)
                         async with transaction_of(found):
                             yield scope
-                else:
-                    django = blocks_since(states)
-                    yield scope
-                    await refuse_to_leave(found, django, states)
+                    else:
+                        yield scope
+                        await refuse_to_leave(found, scope.django, states)
                 scope.may_be_committed = True
 
     @asynccontextmanager
@@ -203,16 +210,15 @@ class Transaction(Generic[C]):
         connection = outer.connection
         if is_connection(connection):
             refuse_async_connection(connection, task)
+            scope = TransactionScope(self, task, outer)
+            scope.connection = connection
             async with savepoint_of(connection, task):
-                yield self._new_scope(task, connection)
+                yield scope
             return
         states = django_states()
-        async with self.begin(task) as scope:
+        async with self.begin(task, outer) as scope:
             refuse_second_connection(scope.connection, connection, states)
             yield scope
-
-    def _new_scope(self, task: Task[Any], connection: Any) -> TransactionScope:
-        return TransactionScope(self, connection, is_async=task._cmdx_.awaits)
 
     def _scope(self) -> TransactionScope:
         for scope in reversed(open_scopes.get()):
@@ -252,14 +258,28 @@ class TransactionScope(Scope):
     """
 
     def __init__(
-        self, transaction: Transaction[Any], connection: Any, *, is_async: bool
+        self,
+        transaction: Transaction[Any],
+        task: Task[Any],
+        outer: TransactionScope | None,
     ) -> None:
         self.transaction = transaction
-        self.connection = connection
-        self.is_async = is_async
+        self.outer = outer
+        """The scope around it, if it is a savepoint."""
+        self.task_class = type(task)
+        self.is_async = task._cmdx_.awaits
+        self.connection: Any = None
+        """What ``with`` has bound, until the scope ends."""
+        self.django: list[Any] = []
+        """The connections of Django on which a block was entered for it."""
         self.may_be_committed = False
         """Whether all is done but to leave the context manager, which may commit."""
         self.callbacks: list[Callable[[], object]] = []
+
+    @property
+    def outermost(self) -> TransactionScope:
+        """The scope of the whole transaction."""
+        return self if self.outer is None else self.outer.outermost
 
     def __exit__(self, *error: object) -> None:
         """Hide the connection, also from what lives longer than the scope."""

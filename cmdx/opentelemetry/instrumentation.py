@@ -5,7 +5,7 @@
 2. a run begins: its span starts, and becomes the current one    ``trace``
 3. a retry is an event of the span, and is counted               ``note_retry``
 4. a rollback is an event, also that of a step that has ended    ``note_rollback``
-5. the run ends, and so does its span; it is counted             ``Scope.close``
+5. the run ends, and so does its span; it is counted             ``SpanScope.close``
 
 A middleware, because a span is current inside of a block: what opens it has to close
 it too, outside of all that tasks open themselves. Signals are sent further in.
@@ -121,7 +121,7 @@ class Instrumentation:
     def trace(self, task: Task[Any]) -> Generator[None, Result[Any], None]:
         """Run *task* inside of a span; a middleware."""
         run: Run = task._cmdx_
-        scope = Scope(task)
+        scope = SpanScope(task)
         scope.open(self.tracer)
         try:
             result = yield
@@ -153,7 +153,7 @@ class Instrumentation:
             add_rollback(span, task._cmdx_, error)
 
 
-class Scope:
+class SpanScope:
     """The block in which the span of a run is the current one."""
 
     def __init__(self, task: Task[Any]) -> None:
@@ -164,7 +164,7 @@ class Scope:
         self.results_before = len(chain_of(self.run))
         self.outer = current_scope()
         self.detached_error: BaseException | None = None
-        """What the last task of another chain inside of it failed by."""
+        """What the last failed task of another chain inside of it has failed by."""
 
     def open(self, tracer: Tracer) -> None:
         """Start the span, and make it the current one."""
@@ -182,8 +182,9 @@ class Scope:
         with errors_logged(self.task):
             described = ending._replace(cause=None) if is_recorded else ending
             describe_end(self.span, self.run, described, self.results_before)
-        if self.run.parent is None and self.outer is not None:
-            self.outer.detached_error = ending.cause
+        outer = self.outer if self.run.parent is None else None
+        if outer is not None and ending.cause is not None:
+            outer.detached_error = ending.cause
         self.end_span()
 
     def close_leg(self) -> None:
@@ -205,17 +206,17 @@ class Scope:
             self.span.end()
 
 
-def context_inside(scope: Scope) -> Context:
+def context_inside(scope: SpanScope) -> Context:
     """Return the context of a run; one without a span leaves the current one so."""
     is_started = scope.span is not trace.INVALID_SPAN
     inside = trace.set_span_in_context(scope.span) if is_started else None
     return context.set_value(SCOPE, scope, inside)
 
 
-def current_scope() -> Scope | None:
+def current_scope() -> SpanScope | None:
     """Return the scope of the run; the current span may be one inside of it."""
     scope = context.get_value(SCOPE)
-    return scope if isinstance(scope, Scope) else None
+    return scope if isinstance(scope, SpanScope) else None
 
 
 def recorded_span() -> Span | None:

@@ -44,7 +44,7 @@ class Scope:
     def wait_for_this_context(self) -> None:
         """Have the scope wait for the code that runs in the current context."""
         scopes = open_scopes.get()
-        open_scopes.set(())  # the token keeps the value before, which leads to itself
+        open_scopes.set(())  # a token keeps the value before, which has this scope
         self._token = open_scopes.set(scopes)
 
 

@@ -326,6 +326,15 @@ def test_callbacks_are_not_called_if_the_transaction_goes_on_after_the_task(
     assert way.rows() == [1]
 
 
+@ways(PsycopgTransaction)
+def test_nothing_is_logged_of_callbacks_if_there_are_none(way, caplog):
+    with way.connection.transaction():
+        assert way.run(way.task(lambda _task: way.insert(1))).success
+
+    assert caplog.text == ""
+    assert way.rows() == [1]
+
+
 # -- sessions of SQLAlchemy ---------------------------------------------------------
 
 

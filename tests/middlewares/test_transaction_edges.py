@@ -10,7 +10,9 @@ import asyncio
 import logging
 import sqlite3
 from contextlib import closing, contextmanager, nullcontext
+from contextvars import copy_context
 from threading import Thread
+from weakref import ref
 
 import pytest
 from databases import (
@@ -198,6 +200,27 @@ def test_the_transaction_of_sqlite_is_of_the_kind_that_the_connection_names(way)
     assert "locked" in way.run(way.task(body)).reason
 
 
+@ways(SharedSqlite)
+@pytest.mark.parametrize(("number", "rows"), [(2, [1, 2]), (1, [])])
+def test_what_was_written_before_the_run_ends_with_it(way, number, rows):
+    way.connection.execute("insert into effect values (1)")
+
+    way.run(way.task(lambda _task: way.insert(number)))
+
+    assert way.rows() == rows
+
+
+def test_a_statement_of_sqlite_that_is_not_finished_is_named_as_the_cause(way):
+    async def body(task):
+        task.context.cursor = way.execute("insert into effect values (1) returning *")
+
+    result = way.run(way.task(body))
+
+    assert isinstance(result.cause, sqlite3.OperationalError)
+    assert "SQL statements in progress" in result.reason
+    assert way.rows() == []
+
+
 def test_a_transaction_that_cannot_begin_fails_the_task_before_work(tmp_path):
     called = []
     missing = tmp_path / "missing" / "app.db"
@@ -362,7 +385,27 @@ def test_a_context_manager_is_left_by_the_outcome(work, events):
     assert seen == events
 
 
-def test_what_leaving_a_context_manager_raises_is_the_result():
+class Either(Managed):
+    """A context manager for ``with`` and ``async with``."""
+
+    async def __aenter__(self):
+        self.events.append("await")
+
+    async def __aexit__(self, kind, *_error):
+        self.events.append("commit" if kind is None else "rollback")
+
+
+def test_a_context_manager_of_both_kinds_is_entered_as_the_run_is():
+    events = []
+    task = new_task(Transaction(lambda: Either(events)))
+
+    assert task.execute().success
+    assert asyncio.run(task.aexecute()).success
+
+    assert events == ["open", "commit", "await", "commit"]
+
+
+def test_what_leaving_a_context_manager_raises_is_the_result(caplog):
     @contextmanager
     def refuse():
         yield
@@ -372,6 +415,7 @@ def test_what_leaving_a_context_manager_raises_is_the_result():
 
     assert result.reason == "[ConnectionError] gone"
     assert result.replaced.status == "success"
+    assert caplog.text == ""  # there are no callbacks to name
 
 
 def test_a_context_manager_that_swallows_everything_commits_nothing():
@@ -464,12 +508,26 @@ def test_a_coroutine_that_outlives_the_run_has_no_connection():
     asyncio.run(run())
 
 
+def test_a_context_that_outlives_the_run_does_not_keep_the_connection():
+    class Connection:
+        pass
+
+    transaction = Transaction(lambda: nullcontext(Connection()))
+    kept = []
+
+    @middleware(transaction)
+    class Keep(Task[None]):
+        def work(self):
+            kept.extend([copy_context(), ref(transaction.current())])
+
+    assert Keep.execute().success
+    assert kept[1]() is None
+
+
 # -- threads and coroutines ---------------------------------------------------------
 
 
 def test_a_task_in_another_thread_has_a_transaction_of_its_own():
-    from contextvars import copy_context
-
     events = []
     transaction = Transaction(lambda: Managed(events))
     inner = new_task(transaction)

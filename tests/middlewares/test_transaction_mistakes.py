@@ -172,6 +172,17 @@ def test_a_file_is_refused_and_closed(tmp_path, wrap):
     assert files[0].closed
 
 
+@pytest.mark.parametrize("name", ["execute", "connect", "begin"])
+def test_a_context_manager_with_one_of_their_methods_is_not_taken_for_them(name):
+    unit = type("Unit", (nullcontext,), {name: lambda _unit: None})
+
+    @middleware(Transaction(unit))
+    class Write(Task[None]):
+        def work(self): ...
+
+    assert Write.execute().success
+
+
 @ways(PsycopgPool)
 def test_a_pool_is_refused_and_stays_open(way):
     result = result_with(lambda: way.pool)
@@ -203,6 +214,23 @@ def test_a_closed_connection_is_refused_before_work(way):
             result = result_with(factory)
             assert isinstance(result.cause, DefinitionError)
             assert "is closed" in result.reason
+
+
+def test_a_connection_whose_attribute_closed_is_a_method_is_not_taken_for_closed(way):
+    class Connection(sqlite3.Connection):
+        def closed(self):
+            return False
+
+    connect = partial(sqlite3.connect, way.address, factory=Connection)
+    transaction = Transaction(lambda: closing(connect()))
+
+    @middleware(transaction)
+    class Write(Task[None]):
+        def work(self):
+            transaction.current().execute("insert into effect values (1)")
+
+    assert Write.execute().success
+    assert way.rows() == [1]
 
 
 @ways(Psycopg)
@@ -310,7 +338,9 @@ def writing(way, number):
 
 def assert_in_use(result):
     assert isinstance(result.cause, DefinitionError)
-    assert "is in the transaction of another run, of Write" in result.reason
+    assert (
+        "is in another transaction already, in that of a run of Write" in result.reason
+    )
     assert "open a connection for each run" in result.reason
 
 
@@ -342,7 +372,7 @@ def test_parallel_steps_cannot_share_the_connection_of_their_workflow(way):
 
     result = Write.execute()
 
-    assert "is in the transaction of another run, of" in result.reason
+    assert "is in another transaction already, in that of" in result.reason
     assert way.rows() == []
 
 
@@ -391,6 +421,76 @@ def test_a_connection_cannot_be_in_two_transaction_objects_at_once(way):
     assert_in_use(*results)
     assert "the same Transaction object" in results[0].reason
     assert way.rows() == []
+
+
+@ways(KeptSqlite, KeptPsycopg)
+def test_two_transaction_objects_of_one_task_cannot_have_the_same_connection(way):
+    other = Transaction(lambda: nullcontext(way.connection))
+
+    async def body(_task):
+        raise AssertionError("the inner transaction would commit for the outer one")
+
+    assert_in_use(way.task(body, middleware(other)).execute())
+
+
+class NestedTransactions(Psycopg):
+    """Transactions of psycopg on one connection, each inside of the one before."""
+
+    is_async = True
+
+    def factory(self):
+        import psycopg
+
+        connect = psycopg.AsyncConnection.connect
+        self.connection = None
+
+        async def begin():
+            self.connection = self.connection or await connect(self.address)
+            return self.connection.transaction()
+
+        return begin
+
+    def execute(self, sql):
+        return self.connection.execute(sql)
+
+
+@ways(NestedTransactions)
+def test_a_transaction_of_psycopg_is_not_begun_in_that_of_another_coroutine(way):
+    async def run():
+        written, seen = asyncio.Event(), asyncio.Event()
+
+        async def body(_task):
+            await way.insert(1)
+            assert (await way.run_inside(writing(way, 4))).success
+            written.set()
+            await seen.wait()
+            raise ValueError
+
+        first = asyncio.create_task(way.task(body).aexecute())
+        await written.wait()
+        second = await writing(way, 2).aexecute()
+        seen.set()
+        assert (await first).failed
+        assert_in_use(second)  # else it would succeed, and be undone with the first one
+        assert (await writing(way, 3).aexecute()).success
+        await way.connection.close()
+
+    asyncio.run(run())
+
+    assert way.rows() == [3]
+
+
+@ways(AlchemySession)
+def test_a_session_behind_a_context_manager_is_in_one_transaction_at_a_time(way):
+    with way.opener()() as session:
+        first, second = (Transaction(session.begin_nested) for _ in range(2))
+
+        @middleware(first, second)
+        class Write(Task[None]):
+            def work(self):
+                raise AssertionError("the outer one would undo the inner one")
+
+        assert "is in another transaction already" in Write.execute().reason
 
 
 @ways(AlchemyScopedSession)

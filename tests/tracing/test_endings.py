@@ -34,6 +34,7 @@ def test_a_failure_is_an_error_with_its_reason(traces, run):
     assert span.attributes["cmdx.status"] == "failed"
     assert span.attributes["cmdx.reason"] == "card declined"
     assert span.events == ()
+    assert "cmdx.tags" not in span.attributes
 
 
 def test_an_exception_is_recorded_with_its_traceback(traces, run):
@@ -111,6 +112,51 @@ def test_an_exception_of_a_detached_task_is_recorded_where_it_was_raised(traces,
 
     assert recorded == {"Broken": 1, "Middle": 0, "Outer": 0}
     assert traces.span("Outer").attributes["error.type"] == "ConnectionError"
+
+
+def test_an_exception_that_is_raised_after_other_tasks_is_not_recorded_again(
+    traces, run
+):
+    class BrokenToo(Broken):
+        pass
+
+    class Outer(Task[None]):
+        def work(self):
+            with cmdx.detached():
+                failed = Broken.execute()
+                Good.execute()
+            BrokenToo.execute()
+            failed.or_raise()
+
+    run(Outer)
+
+    assert len(traces.span("Broken").events) == 1
+    assert traces.span("Outer").events == ()
+
+
+def test_tasks_beside_each_other_record_an_exception_that_they_share(traces):
+    shared = ConnectionError("the pool is closed")
+
+    class First(Task[None]):
+        async def work(self):
+            raise shared
+
+    class Second(Task[None]):
+        async def work(self):
+            await others
+            raise shared
+
+    class Gather(Task[None]):
+        async def work(self):
+            nonlocal others
+            others = asyncio.create_task(First.aexecute())
+            await Second.aexecute()
+
+    others = None
+    asyncio.run(Gather.aexecute())
+
+    assert len(traces.span("First").events) == 1
+    assert len(traces.span("Second").events) == 1
 
 
 def test_of_tasks_that_fail_at_once_each_exception_is_recorded_once(traces):
@@ -207,6 +253,7 @@ def test_an_exception_of_another_process_has_the_name_it_had_there(traces, run):
 
     assert span.attributes["error.type"] == "Timeout"
     assert span.events[0].attributes["exception.type"] == "Timeout"
+    assert span.events[0].attributes["exception.stacktrace"] == "Timeout: too slow"
 
 
 def test_a_failure_without_an_exception_has_a_fault_as_its_type(traces, run):

@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from opentelemetry import trace
+from opentelemetry import context, trace
 from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
@@ -292,6 +292,82 @@ def test_a_retry_of_a_run_without_a_span_is_no_event_of_the_run_around_it(traces
 
     assert traces.names() == ["Outer"]
     assert traces.span("Outer").events == ()
+
+
+class BrokenSpan(trace.NonRecordingSpan):
+    """The span of a library that nobody can write to."""
+
+    ended = 0
+
+    def is_recording(self):
+        return True
+
+    def refuse(self, *_, **__):
+        raise OSError("no space left on device")
+
+    set_attribute = set_attributes = set_status = add_event = refuse
+    record_exception = refuse
+
+    def end(self, *_, **__):
+        type(self).ended += 1
+        self.refuse()
+
+
+class BrokenTracer(trace.NoOpTracer):
+    def start_span(self, *_, **__):
+        return BrokenSpan(trace.SpanContext(1, 2, is_remote=False))
+
+
+class BrokenProvider(trace.TracerProvider):
+    def get_tracer(self, *_, **__):
+        return BrokenTracer()
+
+
+@pytest.fixture
+def broken_spans():
+    instrument(tracer_provider=BrokenProvider())
+    yield
+    uninstrument()
+
+
+@pytest.mark.usefixtures("instant", "broken_spans")
+def test_a_span_that_raises_changes_no_run(run, caplog, monkeypatch):
+    monkeypatch.setattr(BrokenSpan, "ended", 0)
+
+    assert run(Good).success
+    assert run(Flaky).retries == 2
+    with pytest.raises(Suspended):
+        Flaky().run(longest_pause=0.1)
+
+    assert BrokenSpan.ended == 3
+    assert "the run of Flaky continues" in caplog.text
+    assert not trace.get_current_span().get_span_context().is_valid
+
+
+def test_a_context_that_cannot_be_attached_changes_no_run(traces, run, monkeypatch):
+    def refuse(*_):
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(context, "attach", refuse)
+
+    assert run(Good).success
+    assert traces.names() == ["Good"]
+
+
+@pytest.mark.usefixtures("instant")
+def test_a_run_that_began_before_instrument_has_no_span(run, caplog):
+    @retry_on(ConnectionError, limit=1, delay=0)
+    class Begun(Task[None]):
+        def work(self):
+            if self.attempt == 0:
+                instrument()
+                raise ConnectionError
+
+    try:
+        assert run(Begun).success
+    finally:
+        uninstrument()
+    assert caplog.text == ""
 
 
 class CountedError(Exception):

@@ -6,6 +6,7 @@ import asyncio
 import gc
 from contextvars import copy_context
 from threading import Thread
+from weakref import ref
 
 import pytest
 from garbage import left_behind
@@ -403,6 +404,28 @@ def test_failed_runs_leave_nothing_for_the_garbage_collector(traces):
         traces.exporter.clear()
 
     assert left_behind(fail, 20) == {}
+
+
+def test_a_context_that_is_kept_does_not_keep_the_error_of_a_detached_task(traces, run):
+    class LostError(Exception):
+        def __init__(self):
+            lost.append(ref(self))
+
+    class Lose(Task[None]):
+        def work(self):
+            raise LostError
+
+    class Outer(Task[None]):
+        def work(self):
+            with cmdx.detached():
+                Lose.execute()
+            kept.append(copy_context())
+
+    lost, kept = [], []
+    run(Outer)
+    traces.exporter.clear()
+
+    assert lost[0]() is None
 
 
 def test_failed_runs_that_are_detached_leave_nothing_either(traces):

@@ -513,6 +513,14 @@ def fail_again(task):
     task.fail("declined for good")
 
 
+def fail_again_by_an_exception(task):
+    task.fail(LookupError(HIDDEN), code=404)
+
+
+def throw_another(task):
+    task.throw(failed("it is locked", code=423))
+
+
 @pytest.mark.parametrize("restore", [lambda result: result, come_back])
 @pytest.mark.parametrize("pass_on", [lambda result: result, passed_on])
 def test_an_exception_of_a_callback_is_not_told_as_the_failure_before(restore, pass_on):
@@ -532,6 +540,8 @@ def test_an_exception_of_a_callback_is_not_told_as_the_failure_before(restore, p
         (raise_error_with_a_code, 503, "1"),
         (raise_fault_of_another, 423, None),
         (fail_again, 404, "5"),
+        (fail_again_by_an_exception, 404, "5"),
+        (throw_another, 404, "5"),
     ],
 )
 @pytest.mark.parametrize("restore", [lambda result: result, come_back])
@@ -541,6 +551,21 @@ def test_what_replaces_a_failure_decides_by_what_it_says_itself(
     answer = problem(restore(Declined.execute(then=then)))
 
     assert (answer.status, answer.headers.get("Retry-After")) == (status, wait)
+
+
+def note_more(task):
+    yield
+    task.metadata.update(code=423, seen=True)
+
+
+@pytest.mark.parametrize("restore", [lambda result: result, come_back])
+def test_what_is_noted_down_after_an_exception_replaced_a_failure_is_told(restore):
+    noted = middleware(note_more)(type("Noted", (Declined,), {}))
+
+    answer = problem(restore(noted.execute(then=raise_error)))
+
+    assert answer.status == 423
+    assert "Retry-After" not in answer.headers
 
 
 # -- when to try again -----------------------------------------------------------------
@@ -575,6 +600,7 @@ def id_of(value):
         (passed_on(raised(Busy())), 503, "13"),
         (raised(StillRunning("id", 5)), 409, "1"),
         (raised(StoreUnavailable("it is locked", "Wait")), 503, "1"),
+        (raised(coded(ValueError(), "RATE_LIMITED")), 429, "60"),
         (failed("busy", guidance=Guidance(True, "fixed", 4)), 503, "4"),
     ],
     ids=id_of,
