@@ -8,6 +8,8 @@ from importlib.metadata import version as installed_version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from docutils import nodes
+from sphinx import addnodes
 from sphinx.pycode import ModuleAnalyzer
 
 if TYPE_CHECKING:
@@ -53,16 +55,31 @@ copybutton_selector = "div:not(.highlight-text) > div.highlight > pre"
 html_theme = "furo"
 html_title = f"cmdx {release}"
 html_static_path = ["_static"]
-
-
-# -- source links -----------------------------------------------------------------
-# viewcode links to classes and functions. Public names are imported from where they
-# are defined, and many are neither: signals, registries, callbacks.
+html_css_files = ["docs.css"]
+pygments_dark_style = "github-dark"
 
 
 def setup(app: Sphinx) -> None:
     app.connect("viewcode-follow-imported", module_of)
     app.connect("viewcode-find-source", source_of)
+    app.connect("doctree-read", rename_parameters)
+
+
+# -- signatures -------------------------------------------------------------------
+# Sphinx writes ``~P`` for both of ``*args: P.args`` and ``**kwargs: P.kwargs``.
+
+
+def rename_parameters(_app: Sphinx, doctree: nodes.document) -> None:
+    for parameter in doctree.findall(addnodes.desc_parameter):
+        for text in list(parameter.findall(nodes.Text)):
+            if text == "~P":
+                kind = parameter.astext().partition(":")[0].strip("*")
+                text.parent.replace(text, nodes.Text(f"P.{kind}"))
+
+
+# -- source links -----------------------------------------------------------------
+# viewcode links to classes and functions. Public names are imported from where they
+# are defined, and many are neither: signals, registries, callbacks.
 
 
 def module_of(_app: Sphinx, module: str | None, name: str) -> str | None:
@@ -71,9 +88,11 @@ def module_of(_app: Sphinx, module: str | None, name: str) -> str | None:
         return None
     code = ModuleAnalyzer.for_module(module).code
     for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.ClassDef) and node.name == name.partition(".")[0]:
+            return module  # a method may be a function of another library
         if isinstance(node, ast.ImportFrom) and node.module != module:
             for alias in node.names:
-                if alias.name == name and node.module != "cmdx":
+                if alias.name == name and node.module.startswith("cmdx."):
                     return node.module
     return None
 
