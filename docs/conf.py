@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
+import inspect
+import re
 import sys
 from importlib.metadata import version as installed_version
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_overloads
 
 from docutils import nodes
 from sphinx import addnodes
@@ -63,6 +65,7 @@ def setup(app: Sphinx) -> None:
     app.connect("viewcode-follow-imported", module_of)
     app.connect("viewcode-find-source", source_of)
     app.connect("doctree-read", rename_parameters)
+    app.connect("autodoc-process-docstring", add_types_of_options, priority=400)
 
 
 # -- signatures -------------------------------------------------------------------
@@ -75,6 +78,51 @@ def rename_parameters(_app: Sphinx, doctree: nodes.document) -> None:
             if text == "~P":
                 kind = parameter.astext().partition(":")[0].strip("*")
                 text.parent.replace(text, nodes.Text(f"P.{kind}"))
+
+
+# -- options ----------------------------------------------------------------------
+# Of ``**options: Unpack[Options]`` a signature shows neither names nor types. The names
+# are in the docstring; the types are added there, before napoleon reads it.
+
+
+def add_types_of_options(
+    _app: Sphinx,
+    _what: str,
+    _name: str,
+    obj: object,
+    _options: object,
+    lines: list[str],
+) -> None:
+    types = types_of_options(obj)
+    for number, line in enumerate(lines):
+        found = re.match(r" +(\w+)(?=: )", line)
+        if found and found[1] in types:
+            lines[number] = f"{found[0]} (``{types[found[1]]}``){line[found.end() :]}"
+
+
+def types_of_options(obj: object) -> dict[str, str]:
+    """Return the types of what *obj*, or an overload of it, takes by ``Unpack``."""
+    if isinstance(obj, type):
+        obj = getattr(obj.__init_subclass__, "__func__", None)
+    types: dict[str, str] = {}
+    for form in (obj, *(get_overloads(obj) if inspect.isfunction(obj) else ())):
+        for annotation in getattr(form, "__annotations__", {}).values():
+            if found := re.fullmatch(r"Unpack\[(\w+)\]", str(annotation)):
+                options = find_options(found[1])
+                types |= {name: text_of(kind) for name, kind in options.items()}
+    return types
+
+
+def find_options(name: str) -> dict[str, object]:
+    """Return the annotations of this class of options, which only checkers import."""
+    modules = [module for key, module in sys.modules.items() if key.startswith("cmdx")]
+    return next(
+        vars(module)[name].__annotations__ for module in modules if name in vars(module)
+    )
+
+
+def text_of(annotation: object) -> str:
+    return getattr(annotation, "__forward_arg__", None) or str(annotation)
 
 
 # -- source links -----------------------------------------------------------------

@@ -122,6 +122,23 @@ def test_no_entry_is_empty(entries):
     assert meaningless == []
 
 
+def test_every_option_shows_its_type(entries):
+    named = [entry for entry in entries if "Unpack[" in entry.head.get_text()]
+    untyped = {
+        entry.name: names for entry in named if (names := options_without_types(entry))
+    }
+
+    assert len(named) > 20
+    assert untyped == {}
+
+
+def options_without_types(entry):
+    """The options that the text of an entry lists and its signature does not."""
+    names = re.findall(r"^(\w+) \N{EN DASH}", entry.text, re.MULTILINE)
+    signature = entry.head.get_text()
+    return [name for name in names if not re.search(rf"\b{name}:", signature)]
+
+
 def test_signatures_are_written_as_in_python(entries):
     written = [" ".join(entry.head.get_text().split()) for entry in entries]
 
