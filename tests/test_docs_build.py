@@ -133,8 +133,10 @@ def test_every_option_shows_its_type(entries):
 
 
 def options_without_types(entry):
-    """The options that the text of an entry lists and its signature does not."""
-    names = re.findall(r"^(\w+) \N{EN DASH}", entry.text, re.MULTILINE)
+    """The options that the lists of an entry name, without a type there or above."""
+    lists = entry.head.parent.select(":scope > dd > dl.field-list")
+    text = "".join(part.get_text() for part in lists)
+    names = re.findall(r"^(\w+) \N{EN DASH}", text, re.MULTILINE)
     signature = entry.head.get_text()
     return [name for name in names if not re.search(rf"\b{name}:", signature)]
 
