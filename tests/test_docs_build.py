@@ -137,7 +137,8 @@ def options_without_types(entry):
     lists = entry.head.parent.select(":scope > dd > dl.field-list")
     text = "".join(part.get_text() for part in lists)
     names = re.findall(r"^(\w+) \N{EN DASH}", text, re.MULTILINE)
-    signature = entry.head.get_text()
+    heads = entry.head.parent.find_all("dt", recursive=False)
+    signature = "".join(head.get_text() for head in heads)
     return [name for name in names if not re.search(rf"\b{name}:", signature)]
 
 
