@@ -3,7 +3,9 @@ Write ``llms.txt``: each page of the docs in one line, for programs that read th
 
 The pages, and their order, are those of the tables of contents in ``index.md``. The
 description of a page is its first sentence. Links lead to the Markdown of a page, which
-Sphinx copies to ``_sources``. The form is that of https://llmstxt.org.
+Sphinx copies to ``_sources``. A page of the API has its text from docstrings, so its
+names describe it, and the link leads to its HTML. The form is that of
+https://llmstxt.org.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ CAPTION = re.compile(r"^:caption: (.+)$", re.MULTILINE)
 NOT_PROSE = re.compile(r"^(```|:::).*?^\1$", re.MULTILINE | re.DOTALL)
 SENTENCE = re.compile(r"^[\w`\[].*", re.MULTILINE)
 ROLE = re.compile(r"\{\w+\}`([^<`]+?)(?: <[^>]+>)?`")
+ENTRY = re.compile(r"^\.\. (auto\w+|py:\w+):: ([\w.]+)", re.MULTILINE)
 LINK = re.compile(r"\[([^]]+)\]\([^)]+\)")
 
 
@@ -63,8 +66,23 @@ def pages_of(folder: Path, tree: str) -> list[Path]:
 
 
 def line_of(page: Path, folder: Path) -> str:
-    source = f"_sources/{page.relative_to(folder).as_posix()}.txt"
+    path = page.relative_to(folder)
+    if shown := ", ".join(f"`{name}`" for name in names_in(page)):
+        return f"- [{title_of(page)}]({path.with_suffix('.html').as_posix()}): {shown}"
+    source = f"_sources/{path.as_posix()}.txt"
     return f"- [{title_of(page)}]({source}): {description_of(page)}"
+
+
+def names_in(page: Path) -> Iterator[str]:
+    """Yield the names that have an entry of the API on *page*."""
+    module = ""
+    for kind, name in ENTRY.findall(page.read_text("utf-8")):
+        if kind in ("py:module", "py:currentmodule"):
+            module = name
+        if kind.startswith("auto") or kind == "py:module":
+            yield name
+        elif kind != "py:currentmodule":
+            yield f"{module}.{name}"
 
 
 def title_of(page: Path) -> str:

@@ -684,19 +684,38 @@ def llms_text():
     return module.llms_text(ROOT / "docs")
 
 
-LLMS_LINE = re.compile(r"^- \[(.+)\]\(_sources/(.+)\.txt\): (.+)$", re.MULTILINE)
+LLMS_LINE = re.compile(r"^- \[(.+)\]\((.+?)\): (.+)$", re.MULTILINE)
 
 
 def test_llms_txt_has_one_line_for_each_page():
-    listed = [path for _, path, _ in LLMS_LINE.findall(llms_text())]
+    links = [link for _, link, _ in LLMS_LINE.findall(llms_text())]
+    listed = [page_of(link) for link in links]
     pages = {page.relative_to(ROOT / "docs").as_posix() for page in PAGES[1:]}
 
     assert sorted(listed) == sorted(pages - {"index.md"})
 
 
+def page_of(link):
+    """The page that a link of ``llms.txt`` leads to."""
+    if link.endswith(".html"):
+        return f"{link.removesuffix('.html')}.md"
+    return link.removeprefix("_sources/").removesuffix(".txt")
+
+
+def test_llms_txt_names_what_a_page_of_the_api_has_and_leads_to_its_text():
+    described = {link: text for _, link, text in LLMS_LINE.findall(llms_text())}
+
+    assert "`cmdx.Task`" in described["reference/api/tasks.html"]
+    assert "`cmdx.on_success`" in described["reference/api/hooks.html"]
+    assert described["reference/api/wire.html"].startswith("`cmdx.wire`, `cmdx.wire.")
+    assert "_sources/reference/api/tasks.md.txt" not in described
+    assert "_sources/reference/api/index.md.txt" in described
+
+
 def test_llms_txt_describes_a_page_by_its_first_sentence():
     described = {
-        path: (title, text) for title, path, text in LLMS_LINE.findall(llms_text())
+        page_of(link): (title, text)
+        for title, link, text in LLMS_LINE.findall(llms_text())
     }
 
     title, text = described["reference/wire.md"]

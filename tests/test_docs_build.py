@@ -11,6 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import unquote, urlsplit
 
 import pytest
 from test_docs import public_names
@@ -121,6 +122,33 @@ def test_no_entry_is_empty(entries):
     assert meaningless == []
 
 
+def test_every_option_shows_its_type(entries):
+    named = [entry for entry in entries if "Unpack[" in entry.head.get_text()]
+    untyped = {
+        entry.name: names for entry in named if (names := options_without_types(entry))
+    }
+
+    assert len(named) > 20
+    assert untyped == {}
+
+
+def options_without_types(entry):
+    """The options that the lists of an entry name, without a type there or above."""
+    lists = entry.head.parent.select(":scope > dd > dl.field-list")
+    text = "".join(part.get_text() for part in lists)
+    names = re.findall(r"^(\w+) \N{EN DASH}", text, re.MULTILINE)
+    heads = entry.head.parent.find_all("dt", recursive=False)
+    signature = "".join(head.get_text() for head in heads)
+    return [name for name in names if not re.search(rf"\b{name}:", signature)]
+
+
+def test_signatures_are_written_as_in_python(entries):
+    written = [" ".join(entry.head.get_text().split()) for entry in entries]
+
+    assert [line for line in written if "~" in line] == []
+    assert [line for line in written if "= <" in line] == []
+
+
 def test_an_entry_without_types_or_text_is_noticed():
     text = """
     <dl class="py function">
@@ -141,6 +169,40 @@ def test_what_is_printed_has_no_copy_button_and_prompts_are_left_out(html):
 
     assert "div:not(.highlight-text) > div.highlight > pre" in script
     assert r"formatCopyText(text, '>>> |\\.\\.\\. |\\$ ', true, true, true" in script
+
+
+def test_every_link_inside_the_docs_leads_somewhere(html):
+    pages = [page for page in html.rglob("*.html") if "_static" not in page.parts]
+    soups = {
+        page: bs4.BeautifulSoup(page.read_text("utf-8"), "html.parser")
+        for page in pages
+    }
+    anchors = {
+        page: {tag["id"] for tag in soup.select("[id]")} for page, soup in soups.items()
+    }
+
+    links = [
+        (page, tag["href"]) for page in pages for tag in soups[page].select("[href]")
+    ]
+    inside = [(page, link) for page, link in links if not urlsplit(link).scheme]
+    broken = [
+        (str(page.relative_to(html)), link)
+        for page, link in inside
+        if not leads_somewhere(page, link, anchors)
+    ]
+
+    assert len(inside) > 10_000
+    assert broken == []
+
+
+def leads_somewhere(page, link, anchors):
+    """Whether *link* of *page* leads to a file, and to an anchor that is there."""
+    parts = urlsplit(link)
+    target = (page.parent / unquote(parts.path)).resolve() if parts.path else page
+    # A page of source code links back to one page only, also from names of others.
+    known = None if "_modules" in page.parts else anchors.get(target)
+    fragment = unquote(parts.fragment)
+    return target.is_file() and (not fragment or known is None or fragment in known)
 
 
 def test_the_build_writes_llms_txt_with_links_that_lead_somewhere(html):

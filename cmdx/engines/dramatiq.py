@@ -82,6 +82,10 @@ class DramatiqEngine(Engine):
         "min_backoff": "use @retry_on with delay=",
         "max_backoff": "use @retry_on with max_delay=",
         "retry_when": "use @retry_on with if_=",
+        "on_success": "use the callback @on_success of the task",
+        "on_failure": "use the callback @on_failed of the task",
+        "on_retry_exhausted": "use the callback @on_failed of the task",
+        "pipe_target": "write a Workflow",
         "store_results": "results are stored if the broker has the middleware Results",
     }
 

@@ -109,6 +109,7 @@ def timeline_svg(line: Timeline, name: str, *, brief: bool = False) -> str:
     With *brief* it has only names, bars and durations.
     """
     page = Page.of(line, brief=brief)
+    crossings = _arrow_crossings(page, line.rows)
     hatch = f"cmdx-pause-{name[-12:]}"
     card = _box_attributes(0.5, 0.5, WIDTH - 1, page.height - 1)
     parts = (
@@ -120,7 +121,10 @@ def timeline_svg(line: Timeline, name: str, *, brief: bool = False) -> str:
         _axis_group(page, line.duration),
         *(_lanes_group(page, lanes) for lanes in line.lanes),
         _branch_lines(page, line.rows),
-        *(_row_group(page, number, row, hatch) for number, row in enumerate(line.rows)),
+        *(
+            _row_group(page, number, row, hatch, crossings.get(number, []))
+            for number, row in enumerate(line.rows)
+        ),
         *_origin_arrows(page, line.rows),
         _legend_group(page, line, hatch),
         "</svg>",
@@ -149,7 +153,9 @@ def failed_rollbacks_text(line: Timeline) -> str:
 # -- rows ----------------------------------------------------------------------------
 
 
-def _row_group(page: Page, number: int, row: ResultRow, hatch: str) -> str:
+def _row_group(
+    page: Page, number: int, row: ResultRow, hatch: str, crossings: Sequence[float]
+) -> str:
     left, width = page.bar(row.bar)
     high = BAR if row.last == number else THIN_BAR
     top = (LINE - high) // 2
@@ -162,7 +168,7 @@ def _row_group(page: Page, number: int, row: ResultRow, hatch: str) -> str:
         _attempt_marks(page, row, top, high, hatch) if row.ticks else "",
         _rollback_mark(row, left + width),
         _text_element("time", WIDTH - MARGIN, 17, duration_text(row.bar.width)),
-        _note_element(page, row, note, left) if note else "",
+        _note_element(page, row, note, left, crossings) if note else "",
         "</g>",
     )
     return "".join(parts)
@@ -178,7 +184,8 @@ def _name_text(page: Page, row: ResultRow) -> str:
     x = page.name_x(row)
     retries = retry_text(row)
     room = page.left - MARGIN - x - MARK - small_width(retries)
-    name = escape(truncate(row.name, max(room / LETTER, SHORTEST_NAME)))
+    letters = round(room / LETTER, 2)  # the longest name must not miss it by an ulp
+    name = escape(truncate(row.name, max(letters, SHORTEST_NAME)))
     if retries:
         name += f'<tspan class="retries" dx="{GAP}">{retries}</tspan>'
     mark = f'<tspan class="mark">{MARKS[row.status]}</tspan>'
@@ -234,11 +241,17 @@ def _rollback_arrow(x: float) -> str:
     return f'<path class="undo" d="{curve}"/>'
 
 
-def _note_element(page: Page, row: ResultRow, note: str, left: float) -> str:
-    """Return *note* below a bar, further to the left if it is long."""
+def _note_element(
+    page: Page, row: ResultRow, note: str, left: float, crossings: Sequence[float]
+) -> str:
+    """Return *note* below a bar, left of it if it is long or would meet an arrow."""
     edge = WIDTH - MARGIN
     text = truncate(note, (edge - page.left) / SMALL_LETTER)
-    x = min(left, edge - column_count(text) * SMALL_LETTER)
+    width = column_count(text) * SMALL_LETTER
+    x = min(left, edge - width)
+    arrow = min((at for at in crossings if at > x), default=edge + GAP)
+    if page.left <= arrow - GAP - width < x:
+        x = arrow - GAP - width
     style = "note" if row.rollback_error is None else "note rollback-failed"
     return _text_element(style, x, LINE + 7, escape(text))
 
@@ -299,12 +312,29 @@ def _branch_lines(page: Page, rows: Sequence[ResultRow]) -> str:
     return f'<path class="branch" d="{"".join(lines)}"/>' if lines else ""
 
 
+def _arrow_crossings(page: Page, rows: Sequence[ResultRow]) -> dict[int, list[float]]:
+    """Return where arrows to origins cross the notes of rows, by row."""
+    crossings: dict[int, list[float]] = {}
+    for number, row in enumerate(rows):
+        if row.origin is not None:
+            first, last = sorted((number, row.origin))
+            for between in range(first, last):
+                crossings.setdefault(between, []).append(_arrow_turn(page, rows, row))
+    return crossings
+
+
+def _arrow_turn(page: Page, rows: Sequence[ResultRow], row: ResultRow) -> float:
+    """Return the x of the upright part of the arrow from *row* to its origin."""
+    origin = rows[row.origin or 0]
+    return max(_end_of_bar(page, row), _end_of_bar(page, origin) + 5) + 8
+
+
 def _origin_arrows(page: Page, rows: Sequence[ResultRow]) -> Iterator[str]:
     """Yield an arrow from each thrown failure to its origin."""
     for number, row in enumerate(rows):
         if row.origin is not None:
             start, end = _end_of_bar(page, row), _end_of_bar(page, rows[row.origin])
-            turn = max(start, end + 5) + 8
+            turn = _arrow_turn(page, rows, row)
             tip = page.middle(row.origin)
             yield (
                 f'<path class="origin" d="M{start:.5g} {page.middle(number):g}'

@@ -83,9 +83,9 @@ class JobIndeterminate(JobError):  # noqa: N818 -- like those of the contract
 
     def __init__(self, id: str) -> None:  # noqa: A002 -- as users write it
         super().__init__(
-            f"nobody can know whether the job {id!r} was done: its process has died, "
-            "or was cut off for longer than its lease, and its task may not run twice. "
-            "Look at its effects, then replay it if need be."
+            f"nobody can know whether the job {id!r} was done: its worker died, was "
+            "stopped, or was cut off for longer than its lease, and its task may not "
+            "run twice. Look at its effects, then replay it if need be."
         )
 
 

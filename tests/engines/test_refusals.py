@@ -146,6 +146,10 @@ def test_an_app_whose_base_class_retries_is_refused():
         (new_dramatiq, "retry_when", "use @retry_on with if_="),
         (new_dramatiq, "actor_name", "that of the task"),
         (new_dramatiq, "store_results", "middleware Results"),
+        (new_dramatiq, "on_success", "use the callback @on_success of the task"),
+        (new_dramatiq, "on_failure", "use the callback @on_failed of the task"),
+        (new_dramatiq, "on_retry_exhausted", "use the callback @on_failed"),
+        (new_dramatiq, "pipe_target", "write a Workflow"),
     ],
 )
 def test_options_that_would_contradict_the_task_are_refused(new_engine, option, words):

@@ -19,7 +19,7 @@ from pictured_shop import (
     visit,
 )
 
-from cmdx import Chain, Task, retry_on
+from cmdx import Chain, Task, Workflow, retry_on
 from cmdx.pictures import chain_notebook, chain_svg
 from cmdx.pictures.layout import MARGIN, NARROWEST_BAR, RIGHT, SMALL_LETTER, WIDTH
 
@@ -364,6 +364,49 @@ def test_a_long_note_of_a_late_bar_is_further_to_the_left(reason, shown):
     assert text.text == shown
     assert drawing.left <= float(text.get("x")) < drawing.x(0.99)
     assert end == pytest.approx(WIDTH - MARGIN, abs=0.02)
+
+
+@pytest.mark.usefixtures("still")
+def test_a_note_is_left_of_an_arrow_that_would_cross_it():
+    class Waiting(Task[None]):
+        def work(self) -> None:
+            spend(0.95)
+
+    class Skipped(Task[None]):
+        def work(self) -> None:
+            self.skip("there was nothing to do")
+
+    class Failing(Task[None]):
+        def work(self) -> None:
+            spend(0.05)
+            self.fail("no")
+
+    class Root(Workflow[None]):
+        steps = (Waiting, Skipped, Failing)
+
+    drawing = Drawing(chain_svg(Root.execute().chain))
+    arrow = drawing.all("path", "origin")[0]
+    _, _, turn, *_ = numbers(arrow.get("d"))
+    text = drawing.one("text", "note", 2)
+
+    assert text.text == "there was nothing to do"
+    assert drawing.left < float(text.get("x"))
+    assert float(text.get("x")) + len(text.text) * SMALL_LETTER < turn
+
+
+@pytest.mark.usefixtures("still")
+@pytest.mark.parametrize("letters", range(8, 31))
+def test_the_longest_name_is_not_shortened(letters):
+    def fail_once(self):
+        if self.attempt < 2:
+            raise TimeoutError
+
+    name = "N" * letters
+    long = type("Long", (Task,), {"work": fail_once, "__qualname__": name})
+    root = type("Root", (Workflow,), {"steps": (retry_on(TimeoutError)(long),)})
+    drawing = Drawing(chain_svg(root.execute().chain))
+
+    assert drawing.texts("name")[1] == f"✓ {name}2 retries"
 
 
 def test_the_legend_explains_what_is_there_and_nothing_else(drawing):

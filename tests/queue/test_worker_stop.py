@@ -164,6 +164,7 @@ def test_after_the_grace_an_async_job_that_may_not_run_twice_is_indeterminate(qu
         assert is_running.wait(PATIENCE)
     assert job.refresh().state == JobState.DEAD
     assert job.result.indeterminate
+    assert "its worker died, was stopped, or was cut off" in job.result.reason
 
 
 def test_stop_can_shorten_the_grace(queue):
