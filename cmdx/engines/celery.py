@@ -189,7 +189,7 @@ class CeleryEngine(Engine):
         """Return what is stored of a result, and raise if it has failed."""
         if result.failed:
             raise failure_of(result, storable(dump_result(result)))
-        is_wanted = has_backend(self.app) and not celery_task.ignore_result
+        is_wanted = not celery_task.ignore_result and has_backend(self.app)
         is_eager = celery_task.request.is_eager
         return storable(dump_result(result)) if is_wanted or is_eager else None
 

@@ -30,8 +30,8 @@ from cmdx.run.deadlines import unlimited
 from cmdx.run.lifecycle import drive, lifecycle
 from cmdx.run.record import Message
 from cmdx.task import begin_leg
-from cmdx.wire import dump_invocation, load_result
-from cmdx.wire.invocations import input_codecs, invocation_of
+from cmdx.wire import load_result
+from cmdx.wire.invocations import input_codecs, inputs_data, invocation_of
 from cmdx.wire.names import task_name
 from cmdx.wire.sending import check_unused, due_time, resolved_copy
 
@@ -227,7 +227,7 @@ class Engine(ABC):
         now = clock.current.get().time()
         seconds = min(due_time(now, after, at) - now, FOREVER)
         resolved_copy(invocation)  # which refuses wrong inputs
-        inputs = dump_invocation(invocation)["inputs"]
+        inputs = inputs_data(invocation)
         check_priority(priority)
         return self._send(self._declared[cls], inputs, seconds, priority)
 

@@ -15,7 +15,7 @@ from cmdx.declare.checks import check_kinds, check_names
 from cmdx.exceptions import DefinitionError
 from cmdx.queue.records import SELECT
 from cmdx.queue.table import ARRIVING, JobState
-from cmdx.wire import dump_invocation
+from cmdx.wire.invocations import inputs_data
 from cmdx.wire.names import name_and_module
 
 if TYPE_CHECKING:
@@ -208,5 +208,4 @@ def encoded_inputs(task: Any, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return inputs as they are stored; of a name alone, as they are."""
     if not inputs or isinstance(task, str):
         return inputs
-    encoded: Mapping[str, Any] = dump_invocation(task(**inputs))["inputs"]
-    return encoded
+    return inputs_data(task(**inputs))

@@ -60,9 +60,14 @@ def dump_invocation(task: Task[Any]) -> dict[str, Any]:
     Args:
         task: The invocation; whether it has run makes no difference.
     """
+    inputs = inputs_data(task)
     cls = type(task)
-    inputs = {key: encoded for key, encoded, _ in encoded_inputs(task)}
     return {"task": task_name(cls), "module": task_module(cls), "inputs": inputs}
+
+
+def inputs_data(task: Task[Any]) -> dict[str, Any]:
+    """Return the inputs of an invocation as JSON, for who knows its task."""
+    return {key: encoded for key, encoded, _ in encoded_inputs(task)}
 
 
 def load_invocation(data: Mapping[str, Any], *, tasks: Sequence[str] = ()) -> Task[Any]:
