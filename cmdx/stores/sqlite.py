@@ -7,7 +7,7 @@ SQLite: a file, or memory.
 - A transaction begins as a writing one, so it never fails half-way because another
   process writes. One that only reads does not wait for those that write.
 - Commits of others are noticed by ``pragma data_version`` on a second connection,
-  every 2 ms after another process committed. After a quiet second it is asked only if
+  every millisecond after another process committed. After a quiet second it is asked only if
   the time of the log has changed, which is checked every 20 ms.
 - No connection to a file is open during a fork. SQLite remembers per process which
   locks it has on a file, and a child inherits that memory, but not the locks.
@@ -44,7 +44,7 @@ OLDEST_SQLITE = (3, 34, 0)
 SERIALIZED = 3
 """The thread-safety of an SQLite whose connections can be used by all threads."""
 
-ACTIVE_POLL, QUIET_POLL = 0.002, 0.020
+ACTIVE_POLL, QUIET_POLL = 0.001, 0.020
 """Seconds between two checks for commits of others, after some and without any."""
 
 QUIET_AFTER = 1.0
