@@ -114,7 +114,8 @@ class Commits(Watch, Database):
                 but its statements.
             sync: Whether the commit must survive a power cut. SQLite writes through to
                 the disk then; PostgreSQL does so anyway, if it is configured to.
-            relaxed: Whether a crash of a PostgreSQL server may lose the commit.
+            relaxed: Whether the commit may be lost: on PostgreSQL in a crash of the
+                server, on SQLite in a power cut, whatever the store was opened with.
             read_only: Whether the unit only reads. On SQLite it does not wait then
                 until another connection has ended its write transaction.
         """

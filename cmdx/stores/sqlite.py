@@ -7,8 +7,8 @@ SQLite: a file, or memory.
 - A transaction begins as a writing one, so it never fails half-way because another
   process writes. One that only reads does not wait for those that write.
 - Commits of others are noticed by ``pragma data_version`` on a second connection,
-  every millisecond after another process committed. After a quiet second it is asked only if
-  the time of the log has changed, which is checked every 20 ms.
+  every millisecond after another process committed. After a quiet second it is asked
+  only if the time of the log has changed, which is checked every 20 ms.
 - No connection to a file is open during a fork. SQLite remembers per process which
   locks it has on a file, and a child inherits that memory, but not the locks.
 """
@@ -108,7 +108,8 @@ class SqliteStore(Store):
     Args:
         path: The path of the file, which is created if need be, or ``":memory:"``.
         sync: Whether every commit must survive a power cut, not only those whose
-            callers ask for it.
+            callers ask for it. Those whose callers can do without it, the ``relaxed``
+            ones, need not.
     """
 
     _execute: Callable[[str], sqlite3.Cursor]
@@ -220,7 +221,7 @@ class SqliteStore(Store):
     def _begin(
         self,
         sync: bool,  # noqa: FBT001
-        _relaxed: bool,  # noqa: FBT001
+        relaxed: bool,  # noqa: FBT001
         read_only: bool,  # noqa: FBT001
         /,
     ) -> Statements:
@@ -230,8 +231,9 @@ class SqliteStore(Store):
         if read_only:
             self._execute("begin")
         else:
-            if self._has_other_writers and self._is_full is not (sync or self._sync):
-                self._set_full(is_full=sync or self._sync)
+            is_full = sync or (self._sync and not relaxed)
+            if self._has_other_writers and self._is_full is not is_full:
+                self._set_full(is_full=is_full)
             try:
                 self._execute("begin immediate")
             except sqlite3.OperationalError:

@@ -52,6 +52,22 @@ def test_a_store_can_write_all_commits_through(file_place):
     assert store.transact(level, sync=True) == FULL
 
 
+def test_what_may_be_lost_is_never_written_through_unless_somebody_asks(file_place):
+    store = file_place.open(sync=True)
+
+    assert store.transact(level, relaxed=True) == NORMAL
+    assert store.transact(level, relaxed=True, sync=True) == FULL
+
+
+def test_one_that_may_not_be_lost_is_enough_for_a_group(file_place):
+    store = file_place.open(sync=True)
+    with nobody_leads(store):
+        calls = [Call(store.transact, level, relaxed=is_it) for is_it in (1, 0, 1)]
+        wait_for_queue(store, 3)
+
+    assert [call.result() for call in calls] == [FULL] * 3
+
+
 def test_nothing_is_set_again_while_nobody_asks_for_something_else(file_store):
     file_store.transact(add(0))
     statements = []
