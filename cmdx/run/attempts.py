@@ -58,6 +58,7 @@ async def run_attempts(task: Invocation, run: Run) -> None:
                 raise
         else:
             succeed_with(run, value, start)
+            break
         if run.pause > 0:
             await pause(task, run)
         if run.record.outcome is not None:

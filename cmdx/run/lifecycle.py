@@ -369,7 +369,8 @@ def finish(
         chain.join(result)
     if signal.receivers:
         send(signal, task, result=result)
-    if run.plan.settings.log and log.is_enabled():
+    # ``is_enabled`` asks this too; here it saves most programs the call.
+    if "structlog" in modules and run.plan.settings.log and log.is_enabled():
         log.log_result(result)
     return result
 
