@@ -9,7 +9,8 @@ import time
 import pytest
 from notes import PATIENCE, Call, add, numbers_in, start_python, wait_until
 
-from cmdx.stores.sqlite import ACTIVE_POLL, QUIET_POLL, REAL_CLOCK
+from cmdx.clock import Clock
+from cmdx.stores.sqlite import ACTIVE_POLL, QUIET_POLL
 
 ADD_ONE = """
 import sys
@@ -126,21 +127,34 @@ def test_in_quiet_times_the_database_is_asked_only_now_and_then(
     assert not asked
 
 
+class SleeplessClock(Clock):
+    """Keeps the pauses of the thread that made it; other threads sleep."""
+
+    def __init__(self):
+        self.pauses, self.thread = [], threading.get_ident()
+
+    def sleep(self, seconds):
+        if threading.get_ident() == self.thread:
+            self.pauses.append(seconds)
+        else:
+            super().sleep(seconds)
+
+
 def test_who_commits_after_each_commit_of_another_looks_for_the_next_one_soon(
     file_place, monkeypatch
 ):
-    store, other, pauses = file_place.open(), file_place.open(), []
+    store, other, clock = file_place.open(), file_place.open(), SleeplessClock()
     monkeypatch.setattr("cmdx.stores.sqlite.QUIET_AFTER", 0)
     monkeypatch.setattr("cmdx.stores.sqlite.UNSURE_FOR", PATIENCE)
     store._poll_for_commits()
-    monkeypatch.setattr(REAL_CLOCK, "sleep", pauses.append)
+    monkeypatch.setattr("cmdx.stores.sqlite.REAL_CLOCK", clock)
 
     for number in (1, 3):
         other.transact(add(number))
         store.transact(add(number + 1))
         assert store._poll_for_commits() is True
 
-    assert pauses == [QUIET_POLL, ACTIVE_POLL]
+    assert clock.pauses == [QUIET_POLL, ACTIVE_POLL]
 
 
 def test_the_announcement_wakes_other_stores_at_once(postgres_place, monkeypatch):
