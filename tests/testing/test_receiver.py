@@ -501,7 +501,7 @@ def test_the_end_of_the_block_ends_an_answer_under_way_and_all_threads(answer):
             connection.request("POST", "/a", b"{}")
             hook.wait_for(1)
 
-        assert set(threading.enumerate()) == before
+        assert set(threading.enumerate()) <= before  # those of other tests may end
         with pytest.raises((HTTPException, ConnectionError)):
             connection.getresponse().read()
     gc.collect()  # which warns of what was not closed
@@ -524,7 +524,7 @@ def test_the_end_of_the_block_closes_connections_that_are_idle():
             connection = stack.enter_context(connected(hook))
             ask(connection, "/a")
 
-        assert set(threading.enumerate()) == before
+        assert set(threading.enumerate()) <= before  # those of other tests may end
         assert connection.sock.recv(1) == b""
     gc.collect()
 
