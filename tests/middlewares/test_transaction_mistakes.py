@@ -376,13 +376,35 @@ def test_parallel_steps_cannot_share_the_connection_of_their_workflow(way):
     assert way.rows() == []
 
 
-@ways(KeptAsyncPsycopg)
+class NestedTransactions(Psycopg):
+    """Transactions of psycopg on one connection, each inside of the one before."""
+
+    is_async = True
+
+    def factory(self):
+        import psycopg
+
+        connect = psycopg.AsyncConnection.connect
+        self.connection = None
+
+        async def begin():
+            self.connection = self.connection or await connect(self.address)
+            return self.connection.transaction()
+
+        return begin
+
+    def execute(self, sql):
+        return self.connection.execute(sql)
+
+
+@ways(KeptAsyncPsycopg, NestedTransactions)
 def test_a_connection_cannot_be_in_the_transactions_of_two_coroutines(way):
     async def run():
         written, seen = asyncio.Event(), asyncio.Event()
 
         async def body(_task):
             await way.insert(1)
+            assert (await way.run_inside(writing(way, 4))).success
             written.set()
             await seen.wait()
             raise ValueError
@@ -392,7 +414,7 @@ def test_a_connection_cannot_be_in_the_transactions_of_two_coroutines(way):
         second = await writing(way, 2).aexecute()
         seen.set()
         assert (await first).failed
-        assert_in_use(second)
+        assert_in_use(second)  # else it would be undone, or commit the first one
         assert (await writing(way, 3).aexecute()).success
         await way.connection.close()
 
@@ -431,53 +453,6 @@ def test_two_transaction_objects_of_one_task_cannot_have_the_same_connection(way
         raise AssertionError("the inner transaction would commit for the outer one")
 
     assert_in_use(way.task(body, middleware(other)).execute())
-
-
-class NestedTransactions(Psycopg):
-    """Transactions of psycopg on one connection, each inside of the one before."""
-
-    is_async = True
-
-    def factory(self):
-        import psycopg
-
-        connect = psycopg.AsyncConnection.connect
-        self.connection = None
-
-        async def begin():
-            self.connection = self.connection or await connect(self.address)
-            return self.connection.transaction()
-
-        return begin
-
-    def execute(self, sql):
-        return self.connection.execute(sql)
-
-
-@ways(NestedTransactions)
-def test_a_transaction_of_psycopg_is_not_begun_in_that_of_another_coroutine(way):
-    async def run():
-        written, seen = asyncio.Event(), asyncio.Event()
-
-        async def body(_task):
-            await way.insert(1)
-            assert (await way.run_inside(writing(way, 4))).success
-            written.set()
-            await seen.wait()
-            raise ValueError
-
-        first = asyncio.create_task(way.task(body).aexecute())
-        await written.wait()
-        second = await writing(way, 2).aexecute()
-        seen.set()
-        assert (await first).failed
-        assert_in_use(second)  # else it would succeed, and be undone with the first one
-        assert (await writing(way, 3).aexecute()).success
-        await way.connection.close()
-
-    asyncio.run(run())
-
-    assert way.rows() == [3]
 
 
 @ways(AlchemySession)
