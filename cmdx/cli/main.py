@@ -108,9 +108,10 @@ def command_line() -> argparse.ArgumentParser:
         metavar="FILE",
         nargs="?",
         const=DEMO_PAGE,
-        help=f"write the timeline of the workflow as a page; {DEMO_PAGE}",
+        help="write the timeline of the workflow as a page, and on a terminal open it "
+        f"in a browser; {DEMO_PAGE}",
     )
-    demo.add_argument("--open", action="store_true", help="open it in a browser")
+    demo.add_argument("--open", action="store_true", help="open it in any case")
     demo.set_defaults(run=run_demo)
     add_run(commands)
     add_inspect(commands)
@@ -143,7 +144,8 @@ def show_tasks(asked: argparse.Namespace) -> int:
     from cmdx.cli.demo import show
 
     path = DEMO_PAGE if asked.open and asked.html is None else asked.html
-    with open_page(path, opens=asked.open) as write_page:
+    opens = asked.open or sys.stdout.isatty()
+    with open_page(path, opens=opens) as write_page:
         return 0 if write_page(show()) else 1
 
 

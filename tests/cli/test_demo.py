@@ -131,6 +131,17 @@ def test_the_demo_writes_the_timeline_of_its_workflow(
 
 
 @pytest.mark.usefixtures("instant")
+def test_the_page_of_the_demo_is_opened_on_a_terminal(tmp_path, monkeypatch):
+    opened = []
+    monkeypatch.setattr("webbrowser.open", opened.append)
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    monkeypatch.chdir(tmp_path)
+
+    assert main(["demo", "--html"]) == 0
+    assert opened == [(tmp_path / "cmdx-demo.html").as_uri()]
+
+
+@pytest.mark.usefixtures("instant")
 def test_without_an_option_the_demo_writes_nothing(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     main(["demo"])
