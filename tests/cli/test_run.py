@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+from contextlib import contextmanager
 
 import pytest
 import structlog
@@ -22,6 +23,7 @@ APP = '''
 import asyncio
 import sys
 import time
+from contextlib import contextmanager
 from typing import Literal
 
 from cmdx import Task, Workflow, detached, optional, parallel, required, retry_on
@@ -589,15 +591,26 @@ def test_the_help_of_a_task_that_is_not_there_is_misuse(capsys):
 # -- Ctrl-C ----------------------------------------------------------------------------
 
 
+@contextmanager
+def obeyed_interrupts():
+    """Let processes that are started obey SIGINT, even if this one ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def interrupt(*words):
     """Run a task in a process, send it SIGINT when it hangs, and return all of it."""
-    program = subprocess.Popen(  # noqa: S603 -- ourselves
-        [sys.executable, "-m", "cmdx", "run", *words],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        encoding="utf-8",
-    )
+    with obeyed_interrupts():
+        program = subprocess.Popen(  # noqa: S603 -- ourselves
+            [sys.executable, "-m", "cmdx", "run", *words],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            encoding="utf-8",
+        )
     stream = program.stderr if "--json" in words else program.stdout
     while stream.readline() != "hangs\n":
         assert program.poll() is None
