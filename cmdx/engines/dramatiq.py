@@ -247,22 +247,54 @@ def run_coroutine(steps: Coroutine[Any, Any, Any]) -> Any:
     thread = get_event_loop_thread()
     if thread is None:
         return asyncio.run(steps)
-    has_ended = Event()
-
-    async def run() -> Any:
-        try:
-            return await steps
-        finally:
-            has_ended.set()
-
+    inside = RunInLoop(steps)
     try:
-        return thread.run_coroutine(run())
+        return thread.run_coroutine(inside.run())
+    except Interrupt as error:  # dramatiq has waited, or has not begun to
+        inside.cancel(thread.loop)
+        interrupt = error
     except RuntimeError as error:
         if not isinstance(error.__cause__, Interrupt):
             raise
+        # It has waited for a second only, and a rollback may take longer.
         interrupt = error.__cause__
-    has_ended.wait()  # dramatiq waits for a second only, and a rollback may take longer
+    inside.wait()
     raise interrupt
+
+
+class RunInLoop:
+    """A coroutine that another thread runs, and that is not left alone there."""
+
+    def __init__(self, steps: Coroutine[Any, Any, Any]) -> None:
+        self._steps = steps
+        self._task: asyncio.Task[Any] | None = None
+        """Set when it begins."""
+        self._is_given_up = False
+        """Whether it must not begin any more."""
+        self._has_ended = Event()
+
+    async def run(self) -> Any:
+        """Run it, unless it was given up before."""
+        # ``cancel`` sets one and then reads the other, so one of the two sees it.
+        self._task = asyncio.current_task()
+        try:
+            if not self._is_given_up:
+                return await self._steps
+            self._steps.close()
+            return None
+        finally:
+            self._has_ended.set()
+
+    def cancel(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Cancel it if it runs, and let it not begin otherwise."""
+        self._is_given_up = True
+        if self._task is not None and not self._has_ended.is_set():
+            loop.call_soon_threadsafe(self._task.cancel)
+
+    def wait(self) -> None:
+        """Wait until it has ended, if it has begun."""
+        if self._task is not None:
+            self._has_ended.wait()
 
 
 def milliseconds(seconds: float) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 
@@ -103,6 +104,31 @@ def test_a_shutdown_waits_for_a_rollback_that_awaits(new):
     worker.stop()
 
     assert count_notes("rolled back", name) == 1
+    assert place.count_dead() == 0
+
+
+def test_a_shutdown_while_the_run_is_handed_to_the_event_loop_ends_it(
+    new, event_loop_thread, monkeypatch
+):
+    place, name = new("dramatiq-redis", tasks=[]), new_name()
+    place.engine.register(AwaitedHang, queue_name=place.queue, notify_shutdown=True)
+    place.engine.enqueue(AwaitedHang(name=name))
+    run_coroutine = event_loop_thread.run_coroutine
+
+    def hand_over(coroutine):
+        monkeypatch.setattr(event_loop_thread, "run_coroutine", run_coroutine)
+        asyncio.run_coroutine_threadsafe(coroutine, event_loop_thread.loop)
+        wait_until(lambda: count_notes("called", name))
+        raise Shutdown
+
+    monkeypatch.setattr(event_loop_thread, "run_coroutine", hand_over)
+    worker = Worker(place.broker, worker_threads=1, worker_timeout=20)
+    worker.start()
+    wait_until(lambda: count_notes("called", name) == 2)
+    assert count_notes("rolled back", name) == 1
+    worker.stop()
+
+    assert count_notes("rolled back", name) == 2
     assert place.count_dead() == 0
 
 
