@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
+from copy import copy
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import attrs
@@ -47,7 +48,7 @@ from cmdx.retry.decide import Limits, compile_policy
 from cmdx.retry.policy import RetryDeclaration, RetryPolicy, rules_without_effect
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
+    from collections.abc import Awaitable, Callable, Hashable, Iterator
     from types import MethodType
 
     from cmdx.declare.gates import Ask
@@ -61,6 +62,9 @@ if TYPE_CHECKING:
     AfterWork = Callable[[Any, Run], Awaitable[None]]
 
 T = TypeVar("T")
+
+MOST_DERIVED = 128
+"""How much is kept with a plan: callers of a queue may give many different options."""
 
 
 class computed_once(Generic[T]):  # noqa: N801 -- used like property
@@ -87,6 +91,21 @@ class computed_once(Generic[T]):  # noqa: N801 -- used like property
         return value
 
 
+class compiled_again_after_changes(computed_once[T]):  # noqa: N801 -- as above
+    """A property of a definition, whose value is of no use once that has changed."""
+
+    def __get__(self, definition: Any, owner: type) -> T:
+        """Compute the value, once more if another thread changes the definition."""
+        if definition is None:
+            return self  # type: ignore[return-value]
+        while True:
+            last_change = definition.last_change
+            value = super().__get__(definition, owner)
+            if definition.last_change is last_change:
+                return value
+            vars(definition).pop(self.name, None)
+
+
 class Definition:
     """What the body and the decorators of one class say, and the plan of the class."""
 
@@ -104,10 +123,12 @@ class Definition:
         self.registries: dict[str, Registry[Any]] = {}
         self.entry_points: dict[str, MethodType] = {}
         """``execute`` and its like, as methods of this class; made when first used."""
+        self.last_change = object()
+        """Another object after each change."""
 
-    @computed_once
+    @compiled_again_after_changes
     def plan(self) -> Plan:
-        """What will be done when the task runs; compiled at the first use."""
+        """What will be done when the task runs; compiled when it is first used."""
         return self.compile()
 
     def compile(self) -> Plan:
@@ -129,6 +150,7 @@ class Definition:
 
     def forget_plan(self) -> None:
         """Compile the plan again when it is next used."""
+        self.last_change = object()
         self.__dict__.pop("plan", None)
 
 
@@ -196,8 +218,8 @@ class Plan:
         self.gates: dict[int, Ask | None] = {}
         """Of workflows: the gates of groups, by ``id``, as groups have no hash."""
         self.awaiting_part = awaiting_part(blueprint)
-        self.derived: dict[object, Any] = {}
-        """What packages above have compiled from this plan, by keys of their own."""
+        self._derived: dict[tuple[Any, ...], Any] = {}
+        """What packages above have made of this plan, see ``derive``."""
 
     @property
     def awaits(self) -> bool:
@@ -211,6 +233,33 @@ class Plan:
         called = self.before or self.after or self.deprecation
         filled = self.inputs or self.outputs or self.rolls_back
         return not (wrapped or called or filled or self.limits or self.after_work)
+
+    def derive(self, make: Callable[..., T], *arguments: Hashable) -> T:
+        """
+        Return what a package above makes of this plan; it is kept with the plan.
+
+        Args:
+            make: A function of the plan, and perhaps of more.
+            arguments: What it takes beside the plan.
+        """
+        key = (make, *arguments)
+        found: T | None = self._derived.get(key)
+        if found is not None:
+            return found
+        if len(self._derived) >= MOST_DERIVED:
+            self._derived.clear()
+        made: T = self._derived.setdefault(key, make(self, *arguments))
+        return made
+
+    def with_changes(self, **changes: Any) -> Plan:
+        """Return a plan that has some other attributes; nothing is derived of it."""
+        plan = copy(self)
+        plan._derived = {}
+        vars(plan).pop("is_bare", None)
+        for name, value in changes.items():
+            getattr(plan, name)  # a misspelt name would be set without any effect
+            setattr(plan, name, value)
+        return plan
 
 
 def compile_inputs(task: type[Task[Any]], fields: Fields) -> tuple[InputPlan, ...]:

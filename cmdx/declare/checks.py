@@ -45,6 +45,9 @@ def check_seconds(
 
     More than ``FOREVER`` is as much as that.
     """
+    if is_timedelta(value):
+        message = f"{where}: {name} is a number of seconds: delta.total_seconds()."
+        raise DefinitionError(message)
     number = finite_number(value)
     if number is None or number < 0 or (above_zero and number == 0):
         least = "above 0" if above_zero else "0 or more"
@@ -139,6 +142,12 @@ def is_real(value: object) -> bool:
     decimal = sys.modules.get("decimal")  # whoever has a Decimal has imported it
     kinds = (Real,) if decimal is None else (Real, decimal.Decimal)
     return isinstance(value, kinds) and not isinstance(value, bool)
+
+
+def is_timedelta(value: object) -> bool:
+    """Tell whether *value* is a ``timedelta``."""
+    datetime = sys.modules.get("datetime")  # whoever has a timedelta has imported it
+    return datetime is not None and isinstance(value, datetime.timedelta)
 
 
 def _as_float(number: Any) -> float:

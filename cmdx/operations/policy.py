@@ -19,7 +19,7 @@ from typing import (
     get_args,
     get_origin,
 )
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakSet
 
 import attrs
 
@@ -93,21 +93,23 @@ class OperationPlan:
 
     @classmethod
     def of(cls, task: type[Task[Any]]) -> OperationPlan:
-        """Return the plan of *task*; it is made again if the class changes."""
-        plan = task._cmdx_.plan
-        found = known_plans.get(plan)
-        if found is None:
-            found = known_plans[plan] = cls(
-                name=task_name(task),
-                module=name_and_module(task)[1],
-                policy=OperationPolicy.of(task),
-                has_streams=bool(streams_of(task)),
-                can_recover=callable(getattr(task, "recover", None)),
-            )
-        return found
+        """Return the plan of *task*; decorators have it made again."""
+        plan: Plan = task._cmdx_.plan
+        return plan.derive(cls.compile)
+
+    @classmethod
+    def compile(cls, plan: Plan) -> OperationPlan:
+        """Read the declarations of a task."""
+        task = plan.task
+        return cls(
+            name=task_name(task),
+            module=name_and_module(task)[1],
+            policy=OperationPolicy.of(task),
+            has_streams=bool(streams_of(task)),
+            can_recover=callable(getattr(task, "recover", None)),
+        )
 
 
-known_plans: WeakKeyDictionary[Plan, OperationPlan] = WeakKeyDictionary()
 warned_about: WeakSet[type] = WeakSet()
 
 

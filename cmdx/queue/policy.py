@@ -12,7 +12,6 @@ rule of the class that lists an error decides alone.
 
 from __future__ import annotations
 
-import copy
 import json
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
@@ -144,16 +143,14 @@ class QueuePlan:
 
     @classmethod
     def of(cls, task: type[Task[Any]]) -> QueuePlan:
-        """Return the plan of *task*; it is made again if the class changes."""
-        plan = task._cmdx_.plan
-        found: QueuePlan | None = plan.derived.get(cls)
-        if found is None:
-            found = plan.derived[cls] = cls.compile(task, plan)
-        return found
+        """Return the plan of *task*; decorators have it made again."""
+        plan: Plan = task._cmdx_.plan
+        return plan.derive(cls.compile)
 
     @classmethod
-    def compile(cls, task: type[Task[Any]], plan: Plan) -> QueuePlan:
-        """Read the declarations of *task*."""
+    def compile(cls, plan: Plan) -> QueuePlan:
+        """Read the declarations of a task."""
+        task = plan.task
         options: QueuedKeywords = {}
         for declaration in declarations(task, QueuedDeclaration):
             options |= declaration.options
@@ -257,13 +254,12 @@ def job_policy(task: type[Task[Any]], options: RetryOptions | None) -> RetryPoli
 def plan_under(task: type[Task[Any]], options: RetryOptions | None) -> Plan:
     """Return the plan of *task* with the policy of a job."""
     plan: Plan = task._cmdx_.plan
-    if options is None:
-        return plan
-    found: Plan | None = plan.derived.get(options)
-    if found is None:
-        policy = job_policy(task, options)
-        found = copy.copy(plan)
-        found.retry = compile_policy(task, policy)
-        found.limits = Limits.of(policy)
-        plan.derived[options] = found
-    return found
+    return plan if options is None else plan.derive(with_job_rule, options)
+
+
+def with_job_rule(plan: Plan, options: RetryOptions) -> Plan:
+    """Return another plan, which has the rule of a job with some options, too."""
+    policy = job_policy(plan.task, options)
+    return plan.with_changes(
+        retry=compile_policy(plan.task, policy), limits=Limits.of(policy)
+    )

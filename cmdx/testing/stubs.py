@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from copy import copy
 from threading import Lock
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -199,18 +198,12 @@ class StubbedDefinition:
 
 def _stubbed_plan(own: Plan, stubbed: Stub) -> Plan:
     """Return a plan that accepts the same inputs, and only ends the run."""
-    changes = {
-        "middlewares": (Wrapper("stub", stubbed._run, None, MiddlewareError),),
-        "is_bare": False,
-        "correlation_id": None,
-        "rolls_back": False,
-        "after": {},
-    }
-    plan = copy(own)
-    for name, value in changes.items():
-        getattr(plan, name)  # a misspelt name would be set without any effect
-        setattr(plan, name, value)
-    return plan
+    return own.with_changes(
+        middlewares=(Wrapper("stub", stubbed._run, None, MiddlewareError),),
+        correlation_id=None,
+        rolls_back=False,
+        after={},
+    )
 
 
 def _share_plan(task: Any) -> None:

@@ -19,7 +19,6 @@ import hashlib
 import io
 from collections import abc
 from typing import IO, TYPE_CHECKING, Any, get_origin
-from weakref import WeakKeyDictionary
 
 import attrs
 
@@ -48,9 +47,6 @@ __all__ = ["dump_invocation", "fingerprint", "load_invocation"]
 
 STREAM_TYPES = (abc.Iterator, abc.AsyncIterator, IO, io.IOBase)
 """What is read once, and so cannot be stored or compared."""
-
-codecs_by_plan: WeakKeyDictionary[Plan, dict[str, Codec]] = WeakKeyDictionary()
-"""How the inputs of a task are stored, by the keys that callers use."""
 
 
 def dump_invocation(task: Task[Any]) -> dict[str, Any]:
@@ -196,14 +192,16 @@ def encode_undeclared(value: Any) -> Any:
 
 def input_codecs(plan: Plan) -> dict[str, Codec]:
     """Return how the inputs of a task are stored, by the keys that callers use."""
-    codecs = codecs_by_plan.get(plan)
-    if codecs is None:
-        codecs = codecs_by_plan[plan] = {
-            declared.key: input_codec(declared)
-            for declared in plan.fields.inputs.values()
-            if "source" not in declared.field.options
-        }
-    return codecs
+    return plan.derive(make_input_codecs)
+
+
+def make_input_codecs(plan: Plan) -> dict[str, Codec]:
+    """Make what ``input_codecs`` returns."""
+    return {
+        declared.key: input_codec(declared)
+        for declared in plan.fields.inputs.values()
+        if "source" not in declared.field.options
+    }
 
 
 def codec_for(codecs: Mapping[str, Codec], key: str) -> Codec:

@@ -16,7 +16,6 @@ import inspect
 from contextlib import suppress
 from types import UnionType
 from typing import TYPE_CHECKING, Any, get_origin
-from weakref import WeakKeyDictionary
 
 import attrs
 
@@ -38,9 +37,6 @@ if TYPE_CHECKING:
 
 UNTYPED = "untyped"
 """The tag of a value that is not what its annotation promises."""
-
-value_codecs: WeakKeyDictionary[type[Task[Any]], Codec] = WeakKeyDictionary()
-output_codecs_by_plan: WeakKeyDictionary[Plan, dict[str, Codec]] = WeakKeyDictionary()
 
 
 def encode_value(codec: Codec, value: Any) -> Any:
@@ -102,23 +98,27 @@ def is_read_once(value: Any) -> bool:
 
 def value_codec(cls: type[Task[Any]]) -> Codec:
     """Return how the value ``V`` of a ``Task[V]`` is stored."""
-    codec = value_codecs.get(cls)
-    if codec is None:
-        codec = Codec.of(value_annotation(cls), module_names(cls))
-        value_codecs[cls] = codec
-    return codec
+    plan: Plan = cls._cmdx_.plan
+    return plan.derive(make_value_codec)
+
+
+def make_value_codec(plan: Plan) -> Codec:
+    """Make what ``value_codec`` returns."""
+    return Codec.of(value_annotation(plan.task), module_names(plan.task))
 
 
 def output_codecs(plan: Plan) -> dict[str, Codec]:
     """Return how the outputs of a task are stored, by name."""
-    codecs = output_codecs_by_plan.get(plan)
-    if codecs is None:
-        names = module_names(plan.task)
-        codecs = output_codecs_by_plan[plan] = {
-            output.name: Codec.of(output.annotation, names)
-            for output in plan.fields.outputs.values()
-        }
-    return codecs
+    return plan.derive(make_output_codecs)
+
+
+def make_output_codecs(plan: Plan) -> dict[str, Codec]:
+    """Make what ``output_codecs`` returns."""
+    names = module_names(plan.task)
+    return {
+        output.name: Codec.of(output.annotation, names)
+        for output in plan.fields.outputs.values()
+    }
 
 
 def value_annotation(cls: type[Task[Any]]) -> Any:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import inspect
 import math
+from datetime import timedelta
 from decimal import Decimal
 from fractions import Fraction
 
@@ -363,6 +364,22 @@ def test_a_child_that_has_run_sees_what_its_parent_declares_later(execute):
     assert Child.retry_policy.exceptions == (TimeoutError,)
 
 
+def test_a_declaration_counts_that_comes_while_the_class_is_first_used(execute):
+    class Late:  # as another thread would
+        is_told = False
+
+        def __get__(self, task, cls):
+            if not self.is_told:
+                self.is_told = True
+                retry_on(TimeoutError, limit=2)(cls)
+            return lambda: None
+
+    class Charge(Down):
+        rollback = Late()
+
+    assert execute(Charge).retries == 2
+
+
 def test_a_child_keeps_its_own_word_over_a_later_one_of_its_parent(execute, instant):
     @retry_on(TimeoutError, limit=1)  # R-004-5
     class Parent(Down):
@@ -590,6 +607,16 @@ def test_a_delay_is_a_finite_number_from_zero_up(option, seconds):
     assert str(refused.value) == (
         f"retry_on: {option} must be a finite number of seconds, 0 or more, "
         f"got {seconds!r}."
+    )
+
+
+@pytest.mark.parametrize("option", ["delay", "max_delay", "deadline"])
+def test_a_timedelta_is_answered_with_how_to_make_it_seconds(option):
+    with pytest.raises(DefinitionError) as refused:
+        retry_on(TimeoutError, **{option: timedelta(minutes=1)})
+
+    assert str(refused.value) == (
+        f"retry_on: {option} is a number of seconds: delta.total_seconds()."
     )
 
 
