@@ -54,7 +54,7 @@ MOST_UNITS = 500
 QUICK_COMMIT = 0.000_05
 """A commit that takes less time than this, in seconds, is not worth any waiting."""
 
-LONGEST_WAIT = 0.002
+LONGEST_GATHERING = 0.002
 """The longest time that a leader waits for more callers, in seconds."""
 
 NESTED_CURE = "Give the inner function the statements of the unit instead"
@@ -90,9 +90,11 @@ class Commits(Watch, Database):
         self._evidence: list[Any] = []
         self._has_begun = False
         self._expected_callers = 0
-        """How many went together last time, or were in the queue then."""
-        self._group_seconds = 0.0
-        """How long that took."""
+        """How many a leader waits for: those that were in the queue when the last group
+        was committed, itself among them, but at least half as many as before."""
+        self._commit_seconds = 0.0
+        """How long the last commit took; on PostgreSQL it includes the statements that
+        were only sent until then."""
         self._enough_callers = new_wakeup()
         self._helper.forget()
 
@@ -263,11 +265,11 @@ class Commits(Watch, Database):
     def _next_callers(self, leader: Caller[Any] | None) -> Sequence[Caller[Any]]:
         """Return the callers to be served next, without those that have gone."""
         queue = self._queue
-        if queue and self._expected_callers > 1:
-            self._wait_for_more()
-        if len(queue) == 1 and queue[0].is_waiting:
-            return (queue[0],)
         only_readers = leader is not None and leader.read_only
+        if queue and self._expected_callers > 1 and not only_readers:
+            self._wait_for_more()
+        if leader is not None and len(queue) == 1 and queue[0] is leader:
+            return (leader,) if leader.is_waiting else ()
         return self._waiting_callers(only_readers=only_readers)
 
     def _waiting_callers(self, *, only_readers: bool) -> list[Caller[Any]]:
@@ -280,28 +282,29 @@ class Commits(Watch, Database):
 
     def _wait_for_more(self) -> None:
         """
-        Wait for those that went together last time.
+        Wait for as many callers as went together last time.
 
-        Threads that are busy with the store are about to come again. A commit costs
-        more than waiting for them, if that takes less time than the last commit.
+        Threads that are busy with the store are about to come again. If they come
+        within the time of a commit, waiting for them takes less than another commit.
+        If they do not, fewer are waited for next time.
         """
-        if self._group_seconds < QUICK_COMMIT:
+        if self._commit_seconds < QUICK_COMMIT:
             return
-        end = monotonic() + min(self._group_seconds, LONGEST_WAIT)
+        end = monotonic() + min(self._commit_seconds, LONGEST_GATHERING)
         while len(self._queue) < self._expected_callers:
             seconds = end - monotonic()
             if seconds <= 0 or not self._enough_callers.acquire(timeout=seconds):
+                self._expected_callers = len(self._queue)
                 return
 
     def _commit_callers(self, callers: Sequence[Caller[Any]]) -> None:
         """Commit all units together, or each alone if that fails."""
-        began = monotonic()
         self._try_group(callers)
         for caller in callers:
             while not caller.is_done:
                 self._try_group((caller,))
-        self._expected_callers = max(len(self._queue), self._expected_callers // 2)
-        self._group_seconds = monotonic() - began
+        expected = max(len(self._queue), self._expected_callers // 2)
+        self._expected_callers = min(expected, MOST_UNITS)
 
     def _try_group(self, callers: Sequence[Caller[Any]]) -> None:
         """Commit units together; if that fails, roll back and decide what to do."""
@@ -334,7 +337,9 @@ class Commits(Watch, Database):
             statements.now = caller.clock.time() + self._offset
             caller.value = caller.unit(statements)
         self.at("before commit")
+        began = monotonic()
         self._end(self._evidence)
+        self._commit_seconds = monotonic() - began
 
     def _serve_readers(self) -> None:
         """Run the units that only read while their leader waits for the database."""

@@ -203,8 +203,8 @@ async def unwrapped_connection(given: Any) -> Any:
     Return the connection of the driver behind what a framework has around it.
 
     Known are ``Connection``, ``Session`` and ``scoped_session`` of SQLAlchemy with
-    their asynchronous forms, and connections of Django; anything else is returned as it
-    is.
+    their asynchronous forms, what its ``raw_connection()`` returns, and connections of
+    Django; anything else is returned as it is.
     """
     packages = packages_of(given, 1)
     if "sqlalchemy" in packages:
@@ -221,6 +221,8 @@ async def sqlalchemy_connection(given: Any) -> Any:
         given = given.connection()
         if isawaitable(given):
             given = await given
+    if hasattr(type(given), "driver_connection"):
+        return raw_connection(given)
     if not hasattr(given, "in_transaction"):
         return given  # an engine, for example
     is_begun = given.in_transaction()
@@ -234,15 +236,19 @@ async def sqlalchemy_connection(given: Any) -> Any:
     return given.connection.driver_connection
 
 
+def raw_connection(given: Any) -> Any:
+    """Return the connection in what ``raw_connection()`` of an engine has returned."""
+    connection = given.driver_connection
+    if connection is None:
+        raise StoreError("the connection was closed", "Pass one that is open")
+    return connection  # SQLAlchemy begins and commits nothing for it
+
+
 async def user_connection(connection: object, store: Store) -> UserConnection:
     """Return the user's connection; refuse one to another database."""
     found = known_connection(connection)
     if found is None:
-        message = (
-            f"a connection of sqlite3 or psycopg is needed, got {connection!r}. "
-            "Pass the connection itself, not a cursor, an engine or a pool."
-        )
-        raise TypeError(message)
+        raise not_usable(connection)
     refuse_mode(connection, found.dialect)
     if store.name == MEMORY:
         raise StoreError(
@@ -256,6 +262,41 @@ async def user_connection(connection: object, store: Store) -> UserConnection:
             f"Pass a connection to the database that the store was opened with{path}",
         )
     return found
+
+
+USE_PSYCOPG = "Use psycopg 3, with SQLAlchemy as postgresql+psycopg://"
+USE_SQLITE3 = (
+    "Use sqlite3, with SQLAlchemy as sqlite://; coroutines may pass its connections too"
+)
+OTHER_DRIVERS = {
+    "asyncpg": USE_PSYCOPG,
+    "pg8000": USE_PSYCOPG,
+    "psycopg2": USE_PSYCOPG,
+    "aiosqlite": USE_SQLITE3,
+}
+"""What to use instead of drivers whose connections cannot be used, by packages."""
+
+
+def not_usable(given: object) -> TypeError:
+    """Return the error for what is no connection, or one of another driver."""
+    driver = next(iter(packages_of(given, 1) & OTHER_DRIVERS.keys()), None)
+    if driver is not None:
+        got, cure = f"one of {driver}", OTHER_DRIVERS[driver]
+    else:
+        got = f"an instance of {class_name(given)}"  # its value may have a password
+        cure = (
+            "Pass the connection itself, not an address, a cursor, an engine or a pool"
+        )
+    message = f"a connection of sqlite3 or psycopg is needed, got {got}. {cure}."
+    return TypeError(message)
+
+
+def class_name(given: object) -> str:
+    """Return the name of the class of an object, with its module."""
+    kind = type(given)
+    if kind.__module__ == "builtins":
+        return kind.__qualname__
+    return f"{kind.__module__}.{kind.__qualname__}"
 
 
 def refuse_mode(connection: Any, dialect: str) -> None:

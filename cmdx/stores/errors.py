@@ -64,13 +64,20 @@ def copy_of(error: BaseException) -> BaseException:
     return other
 
 
+OWN_TRANSACTION = (
+    "If the transaction is your own, commit it first, or pass its connection to "
+    "enqueue() or send() as within="
+)
+
+
 # -- SQLite -----------------------------------------------------------------------
 
 SQLITE_ERRORS: dict[str, tuple[type[StoreError], str, str]] = {
     "SQLITE_BUSY": (
         StoreUnavailable,
         "{name} is locked by another connection",
-        "Try again, and keep the write transactions of other connections short",
+        "Try again, and keep the write transactions of other connections short. "
+        + OWN_TRANSACTION,
     ),
     "SQLITE_FULL": (
         StoreUnavailable,
@@ -90,7 +97,7 @@ SQLITE_ERRORS: dict[str, tuple[type[StoreError], str, str]] = {
     "SQLITE_NOTADB": (
         StoreError,
         "{name} is not an SQLite database",
-        "Use another path, or remove the file",
+        "Use another path, or move the file away if it is a damaged database",
     ),
     "SQLITE_CORRUPT": (
         StoreError,
@@ -181,7 +188,8 @@ POSTGRES_ERRORS: dict[str, tuple[type[StoreError], str, str]] = {
     "55P03": (
         StoreUnavailable,
         "{name} has rows that others have locked for too long",
-        "Try again, and keep the transactions of other connections short",
+        "Try again, and keep the transactions of other connections short. "
+        + OWN_TRANSACTION,
     ),
     "57": (
         StoreUnavailable,

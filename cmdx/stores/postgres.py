@@ -337,7 +337,7 @@ class PostgresStore(Store):
         return False
 
     def _stop_watching(self) -> None:
-        """Stop to listen: notifications that nobody reads fill the server's queue."""
+        """Stop listening: notifications that nobody reads fill the server's queue."""
         with self._listener_lock:
             self._listener.close()
 

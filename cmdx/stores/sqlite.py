@@ -7,7 +7,7 @@ SQLite: a file, or memory.
 - A transaction begins as a writing one, so it never fails half-way because another
   process writes. One that only reads does not wait for those that write.
 - Commits of others are noticed by ``pragma data_version`` on a second connection,
-  every millisecond after another process committed. After a quiet second it is asked
+  every millisecond for a second after another process has committed. Then it is asked
   only if the time of the log has changed, which is checked every 20 ms.
 - No connection to a file is open during a fork. SQLite remembers per process which
   locks it has on a file, and a child inherits that memory, but not the locks.
@@ -53,8 +53,10 @@ QUIET_AFTER = 1.0
 UNSURE_FOR = 0.050
 """Seconds in which to look for commits of others that this process may have hidden."""
 
-SMALL_LOG, LARGE_LOG = 4 << 20, 64 << 20
-"""Bytes from which the write-ahead log is emptied, and from which it is cut."""
+SMALL_LOG, LARGE_LOG = 16 << 20, 64 << 20
+"""Bytes from which the write-ahead log is emptied, and from which it is cut.
+
+Emptying it takes two syncs of the disk while nobody can write."""
 
 LOG_CHECK_EVERY = 32
 """How many groups are committed between two checks of the size of the log."""
@@ -304,7 +306,7 @@ class SqliteStore(Store):
         """
         Write what is in the log to the database, as far as no reader needs it there.
 
-        The file keeps its size, and is filled again from its start; so that is due
+        The file keeps its size, and is filled again from its start; so this is due
         again when it is larger than now. But if somebody is in a transaction, the log
         goes on where it ends. Then this is done later: it takes as long as many
         commits.

@@ -194,7 +194,7 @@ def path_after(rest: str) -> str:
 
 def require_path(path: str) -> None:
     """Refuse what is given as a path, but is an address or empty."""
-    if ADDRESS.match(path):
+    if ADDRESS.match(path) or "://" in path:
         raise no_store_for(path)
     if not path:
         raise StoreError(

@@ -949,11 +949,18 @@ def test_what_is_no_connection_is_refused(session, call, given):
         call(session, Charge(), id="a", within=given)
 
 
+def test_the_password_of_an_address_is_not_shown(session, call):
+    address = "postgresql://shop:secret@db/shop"
+    with pytest.raises(TypeError, match="got an instance of str") as caught:
+        call(session, Charge(), id="a", within=address)
+    assert "secret" not in str(caught.value)
+
+
 @on_each_server
 def test_a_cursor_is_no_connection(session, store, call):
     with (
         other_connection(store) as given,
-        pytest.raises(TypeError, match="not a cursor, an engine or a pool"),
+        pytest.raises(TypeError, match="not an address, a cursor, an engine or a pool"),
     ):
         call(session, Charge(), id="a", within=given.cursor())
 

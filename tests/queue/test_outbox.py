@@ -24,7 +24,7 @@ from cmdx.queue.claims import Claims
 from cmdx.queue.legs import Leg, run_leg
 from cmdx.queue.report import Demand
 from cmdx.run.lifecycle import drive
-from cmdx.stores import SqliteStore, StoreError
+from cmdx.stores import SqliteStore, StoreError, StoreUnavailable, sqlite
 
 READY, HELD, RUNNING, DONE, DEAD, CANCELLED = JobState
 
@@ -167,6 +167,18 @@ class AlchemyOwnSession(AlchemyConnection):
         return OwnSession(engine)
 
 
+class AlchemyRawConnection(AlchemyConnection):
+    def session(self, engine):
+        return engine.raw_connection()
+
+    async def write(self):
+        self.given.cursor().execute(INSERT)
+
+
+class PostgresAlchemyRawConnection(AlchemyRawConnection):
+    kind = "postgresql"
+
+
 class PostgresAlchemyConnection(AlchemyConnection):
     kind = "postgresql"
 
@@ -206,6 +218,26 @@ class AsyncAlchemySession(AsyncAlchemyConnection):
         from sqlalchemy.ext.asyncio import AsyncSession
 
         return AsyncSession(engine)
+
+
+class AsyncAlchemyRawConnection(AsyncAlchemyConnection):
+    async def open(self):
+        from sqlalchemy.ext.asyncio import create_async_engine
+        from sqlalchemy.util import greenlet_spawn
+
+        engine = create_async_engine(alchemy_address(self.store))
+        self.stack.push_async_callback(engine.dispose)
+        self.given = await engine.raw_connection()
+        self.stack.push_async_callback(greenlet_spawn, self.given.close)
+
+    async def write(self):
+        await self.given.driver_connection.execute(INSERT)
+
+    async def commit(self):
+        await self.given.driver_connection.commit()
+
+    async def rollback(self):
+        await self.given.driver_connection.rollback()
 
 
 class Django(Way):
@@ -255,8 +287,9 @@ class PostgresDjango(Django):
 
 WAYS = [
     Way, Explicit, ByAsyncCall, Psycopg, AsyncPsycopg, AlchemyConnection,
-    AlchemySession, AlchemyScopedSession, AlchemyOwnSession, PostgresAlchemyConnection,
-    PostgresAlchemySession, AsyncAlchemyConnection, AsyncAlchemySession, Django,
+    AlchemySession, AlchemyScopedSession, AlchemyOwnSession, AlchemyRawConnection,
+    PostgresAlchemyConnection, PostgresAlchemySession, PostgresAlchemyRawConnection,
+    AsyncAlchemyConnection, AsyncAlchemySession, AsyncAlchemyRawConnection, Django,
     PostgresDjango,
 ]  # fmt: skip
 
@@ -514,6 +547,36 @@ def test_a_store_in_memory_is_refused():
         connection.close()
 
 
+@pytest.mark.parametrize("store", ["file"], indirect=True)
+def test_who_forgets_within_is_told_what_has_locked_the_file(
+    store, queue, call, monkeypatch
+):
+    monkeypatch.setattr(sqlite, "LOCK_TIMEOUT", 0.05)
+    with other_connection(store) as connection:
+        connection.execute("create table effect (number integer)")
+        connection.execute(INSERT)
+
+        with pytest.raises(StoreUnavailable, match="is locked") as caught:
+            call(queue, "enqueue", Ship(order=7))
+
+    assert str(caught.value).endswith(
+        "If the transaction is your own, commit it first, or pass its connection to "
+        "enqueue() or send() as within=."
+    )
+
+
+@on_each_server
+def test_a_raw_connection_that_was_closed_is_refused(store, queue):
+    engine = engine_of(store)
+    raw = engine.raw_connection()
+    raw.close()
+
+    with pytest.raises(StoreError, match=r"was closed\. Pass one that is open"):
+        queue.enqueue(Ship(order=7), within=raw)
+
+    engine.dispose()
+
+
 def cursor_of(store):
     return sqlite3.connect(store.name).cursor()
 
@@ -528,7 +591,7 @@ def engine_of(store):
 def test_what_is_no_connection_is_refused(store, queue, make):
     given = make(store)
 
-    with pytest.raises(TypeError, match="Pass the connection itself, not a cursor"):
+    with pytest.raises(TypeError, match="Pass the connection itself, not an address"):
         queue.enqueue(Ship(order=7), within=given)
 
     close = getattr(getattr(given, "connection", None), "close", None)
@@ -536,8 +599,40 @@ def test_what_is_no_connection_is_refused(store, queue, make):
         close()
 
 
+def test_the_password_of_an_address_is_not_shown(queue, call):
+    address = "postgresql://shop:secret@db/shop"
+
+    with pytest.raises(TypeError, match="got an instance of str") as caught:
+        call(queue, "enqueue", Ship(order=7), within=address)
+
+    assert "secret" not in str(caught.value)
+
+
 @pytest.mark.parametrize(
-    "way", [AsyncPsycopg, AsyncAlchemyConnection, AsyncAlchemySession], indirect=True
+    ("module", "cure"),
+    [
+        ("asyncpg.connection", r"Use psycopg 3, .* postgresql\+psycopg://"),
+        ("psycopg2.extensions", r"Use psycopg 3, .* postgresql\+psycopg://"),
+        ("aiosqlite.core", "Use sqlite3, .* coroutines may pass its connections too"),
+    ],
+)
+def test_a_connection_of_another_driver_is_refused(queue, call, module, cure):
+    stand_in = type("Connection", (), {"__module__": module})()  # it is not installed
+    driver = module.partition(".")[0]
+
+    with pytest.raises(TypeError, match=f"is needed, got one of {driver}. {cure}"):
+        call(queue, "enqueue", Ship(order=7), within=stand_in)
+
+
+@pytest.mark.parametrize(
+    "way",
+    [
+        AsyncPsycopg,
+        AsyncAlchemyConnection,
+        AsyncAlchemySession,
+        AsyncAlchemyRawConnection,
+    ],
+    indirect=True,
 )
 def test_an_asynchronous_connection_needs_the_call_for_coroutines(user, queue):
     async def steps(way):

@@ -178,9 +178,11 @@ def test_a_password_is_never_shown(target, message, tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("scheme", ["postgresql", "Postgres", "sqlite"])
+@pytest.mark.parametrize(
+    "scheme", ["postgresql", "Postgres", "sqlite", "postgresql+psycopg", "mysql"]
+)
 def test_an_address_is_not_taken_for_a_path(scheme):
-    with pytest.raises(StoreError, match=r"that begin with '\w+://'") as caught:
+    with pytest.raises(StoreError, match=r"that begin with '[\w+]+://'") as caught:
         SqliteStore(f"{scheme}://u:secret@h/app")
 
     assert "secret" not in str(caught.value)
@@ -243,6 +245,8 @@ def test_what_is_not_a_database_is_left_alone(tmp_path):
         SqliteStore(path)
 
     assert str(path) in str(caught.value)
+    assert "remove" not in str(caught.value)  # it may be the only copy
+    assert caught.value.cure.startswith("Use another path, or move the file away")
     assert path.read_text().startswith("dear diary")
 
 
