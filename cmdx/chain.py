@@ -294,11 +294,21 @@ def chain_for_child(parent: Run) -> Chain | None:
     return chain if parent.phase == "running" else None
 
 
+VERSION_AND_VARIANT = (0x7 << 76) | (0x2 << 62)
+"""What says that an id is a UUIDv7."""
+
+RANDOM_BITS = (1 << 80) - 1 - (0xF << 76) - (0x3 << 62)
+"""Which bits of an id are random: 74 of the last 80."""
+
+
 def new_id() -> str:
-    """Return a UUIDv7: 48 bits of milliseconds, then random bits."""
+    """
+    Return a UUIDv7: 48 bits of milliseconds, then random bits.
+
+    So ids of one millisecond have no order.
+    """
     milliseconds = int(clock.current.get().time() * 1000) & 0xFFFF_FFFF_FFFF
-    chance = clock.entropy()
-    version = 0x7000 | (chance >> 68)
-    variant = 0x8000 | (chance >> 48) & 0x3FFF
-    time = f"{milliseconds >> 16:08x}-{milliseconds & 0xFFFF:04x}"
-    return f"{time}-{version:04x}-{variant:04x}-{chance & 0xFFFF_FFFF_FFFF:012x}"
+    chance = clock.entropy() & RANDOM_BITS
+    number = f"{milliseconds << 80 | VERSION_AND_VARIANT | chance:032x}"
+    parts = number[:8], number[8:12], number[12:16], number[16:20], number[20:]
+    return "-".join(parts)

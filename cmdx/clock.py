@@ -106,7 +106,7 @@ def now() -> float:
 
 
 def entropy() -> int:
-    """Return 80 random bits for an id; these are never replaced."""
+    """Return 80 random bits; these are never replaced, so that ids differ."""
     while True:
         try:
             return _drawn.pop()

@@ -4,7 +4,7 @@ What is done to the jobs of a queue inside one transaction.
 A round of a worker is one unit, in this order:
 
 1. it finds out what there is to do, by one statement        ``records.survey``
-2. how its jobs have ended is written; the next of their keys go    ``write_ends``
+2. how its jobs have ended is written; the next of each key goes    ``write_ends``
 3. what dead workers had is taken back                       ``recover_lost_jobs``
 4. schedules that are due enqueue their jobs                  ``schedules.fire_due``
 5. jobs with a key get their places                      ``upkeep.place_arrivals``
@@ -21,6 +21,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from itertools import groupby
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -43,10 +45,10 @@ from cmdx.queue.upkeep import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from cmdx.queue.lanes import Lane
-    from cmdx.queue.records import Survey
+    from cmdx.queue.records import Survey, WaitingRank
     from cmdx.queue.table import JobRecord
     from cmdx.stores import Statements
 
@@ -73,7 +75,7 @@ class Round:
     known: frozenset[int] | None = None
     """The jobs that the worker knows it has; None if it can have no others."""
     told_piles: frozenset[str] = frozenset()
-    """The tasks that need no warning of many jobs."""
+    """The tasks that were warned of already."""
     lanes: Sequence[Lane] = ()
 
     def __call__(self, statements: Statements) -> Report:
@@ -262,16 +264,9 @@ class Round:
     def claim_due(self, statements: Statements, report: Report) -> None:
         """Claim jobs that are due, and find out when the next one is."""
         found: list[JobRecord] = []
-        rank = records.NO_RANK
-        while True:
-            place: dict[str, Any] = {"queue": self.queue, "rank": rank}
-            ((above,),) = statements.execute(records.NEXT_RANK, **place)
-            if above is None:
+        for ranks in self.levels(statements):
+            if self.take_level(statements, ranks, found, report):
                 break
-            level = table.level_of(above)
-            if self.take_level(statements, level, found, report):
-                break
-            rank = 2 * level + 1  # the second rank of the level
         if found:
             self.keep_worker(statements)
         now = statements.now
@@ -300,11 +295,34 @@ class Round:
         if not statements.execute(records.KEEP_WORKER, token=self.owner):
             raise WorkerLost
 
+    def levels(self, statements: Statements) -> Iterator[Sequence[WaitingRank]]:
+        """
+        Yield what waits, level by level: the ranks that the worker takes jobs of.
+
+        For a level with jobs of the other kind alone, that is an empty list.
+        """
+        above = records.NO_RANK
+        while True:
+            ranks = records.waiting_ranks(statements, self.queue, above)
+            is_all = len(ranks) < records.MOST_RANKS
+            levels = [list(some) for _, some in groupby(ranks, attrgetter("level"))]
+            if not is_all:
+                levels.pop()  # the next statement may find another rank of it
+            for of_level in levels:
+                yield [one for one in of_level if self.demand.kinds[one.is_async]]
+            if is_all:
+                return
+            above = levels[-1][-1].rank
+
     def take_level(
-        self, statements: Statements, level: int, found: list[JobRecord], report: Report
+        self,
+        statements: Statements,
+        ranks: Sequence[WaitingRank],
+        found: list[JobRecord],
+        report: Report,
     ) -> bool:
-        """Add due jobs of a level to *found*; tell whether that is all for now."""
-        jobs, has_more = self.due_jobs(statements, level, found)
+        """Add due jobs of a level to *found*; tell whether to look no further."""
+        jobs, has_more = self.due_jobs(statements, ranks, found)
         # Those who are told of a death may pause the queue before the next of its key.
         keys = {job.key for job in report.ended if job.state == JobState.DEAD} - {None}
         for job in sorted(jobs, key=order_of):
@@ -318,36 +336,34 @@ class Round:
             if is_alone(job):
                 has_more = True
                 break
-        if has_more:
+        if has_more or len(found) >= self.demand.limit:
             report.next_due = statements.now
             return True
-        for rank in self.ranks_of(level):
-            due = next_due_of(statements, self.queue, rank)
+        for one in ranks:
+            due = next_due_of(statements, self.queue, one)
             report.next_due = min(report.next_due, due)
         return False
 
     def due_jobs(
-        self, statements: Statements, level: int, found: Sequence[JobRecord]
+        self,
+        statements: Statements,
+        ranks: Sequence[WaitingRank],
+        found: Sequence[JobRecord],
     ) -> tuple[list[JobRecord], bool]:
         """Return due jobs of a level, and whether there may be more."""
         jobs: list[JobRecord] = []
         demand, has_more = self.demand, False
         passes_crashed = demand.passes_crashed and not demand.is_idle
         sql = records.SELECT_UNCRASHED if passes_crashed else records.SELECT_DUE
-        for rank in self.ranks_of(level):
-            limit = demand.room_for(rank % 2, found)
-            if not limit:
+        for one in ranks:
+            limit = demand.room_for(one.is_async, found)
+            if not (limit and one.has_due):
                 continue
-            place: dict[str, Any] = {"queue": self.queue, "rank": rank}
+            place: dict[str, Any] = {"queue": self.queue, "rank": one.rank}
             rows = statements.execute(sql, now=statements.now, limit=limit, **place)
             jobs += readable(statements, rows)
             has_more |= len(rows) == limit
         return jobs, has_more
-
-    def ranks_of(self, level: int) -> list[int]:
-        """Return the ranks of a level that the worker takes jobs of."""
-        kinds = enumerate(self.demand.kinds)
-        return [2 * level + kind for kind, takes in kinds if takes]
 
     def must_wait(self, job: JobRecord, report: Report) -> bool:
         """Tell whether a job can be claimed only when something here has ended."""
@@ -374,20 +390,20 @@ def order_of(job: JobRecord) -> tuple[float, int]:
     return job.due_at, job.sequence
 
 
-def next_due_of(statements: Statements, queue: str, rank: int) -> float:
-    """Return when the next job of a queue and rank is due."""
-    now = statements.now
-    rows = statements.execute(records.NEXT_DUE, now=now, queue=queue, rank=rank)
-    if not rows:
+def next_due_of(statements: Statements, queue: str, waiting: WaitingRank) -> float:
+    """
+    Return when the next job of a rank becomes due.
+
+    If the clock was set back, jobs are brought back first.
+    """
+    due, stored_by = waiting.next_due, waiting.stored_by
+    if not is_number(due):
         return math.inf
-    ((due, stored),) = rows
-    if not (is_number(due) and is_number(stored)):
-        return math.inf
-    if stored <= now + LOOK_EVERY:
+    if not is_number(stored_by) or stored_by <= statements.now + LOOK_EVERY:
         return float(due)
     # The clock was set back while nobody was there to notice it.
     bring_back_jobs(statements, queue)
-    return now
+    return statements.now
 
 
 def is_over(moment: float | None, now: float) -> bool:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from contextlib import suppress
 from functools import cache
+from itertools import starmap
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
+from cmdx.queue import table
 from cmdx.queue.table import ARRIVING, LANES, JobRecord, JobState
 from cmdx.stores.errors import StoreError
 
@@ -46,19 +48,27 @@ CLAIMABLE = """
 FIRST_DUE = "order by due_at, sequence limit :limit for update skip locked"
 SELECT_DUE = f"{SELECT} where {CLAIMABLE} {FIRST_DUE}"
 SELECT_UNCRASHED = f"{SELECT} where {CLAIMABLE} and crashes = 0 {FIRST_DUE}"
-NEXT_RANK = f"""
-    select min(rank) from cmdx_job
-    where queue = :queue and state = 'ready' and rank > :rank and rank < {LANES}
-"""  # noqa: S608 -- a constant
-PAUSED_JOB = "(suspension is not null or unread_since is not null)"
-NEXT_DUE = f"""
-    select due_at, case when {PAUSED_JOB} or timing = 'at' then 0
-    when timing is null then due_at else created_at end from cmdx_job
-    where queue = :queue and state = 'ready' and rank = :rank and due_at > :now
-    order by due_at limit 1
-"""  # noqa: S608 -- a constant
-"""When the next job is due, and when it was there already, if that is known: a job that
-was not enqueued for later was due when it was stored."""
+BETWEEN_LEGS = "(suspension is not null or unread_since is not null)"
+FROM_READY = "from cmdx_job where queue = :queue and state = 'ready'"
+RANK_ABOVE = f"select rank {FROM_READY} and rank < {LANES} and rank >"
+OF_RANK = f"{FROM_READY} and rank = ranks.rank"
+NEXT_OF_RANK = f"{OF_RANK} and due_at > :now order by due_at limit 1"
+RANKS = f"""
+    with recursive ranks (rank) as (
+        select ({RANK_ABOVE} :above order by rank limit 1)
+        union all
+        select ({RANK_ABOVE} ranks.rank order by rank limit 1)
+        from ranks where rank is not null
+    )
+    select rank,
+    (select 1 {OF_RANK} and due_at <= :now limit 1),
+    (select due_at {NEXT_OF_RANK}),
+    (select case when {BETWEEN_LEGS} or timing = 'at' then 0
+     when timing is null then due_at else created_at end {NEXT_OF_RANK})
+    from ranks where rank is not null limit :limit
+"""  # noqa: S608 -- constants
+"""Goes from rank to rank by the index, so that it reads none of the other jobs. The
+recursion ends at the limit: both databases compute its rows when they are asked for."""
 DELAYED = """
     select task, module, count(*) from (
         select task, module, timing from cmdx_job
@@ -118,6 +128,10 @@ STATES = {ARRIVING, *JobState}
 
 NO_RANK = -(2**40)
 """Below every rank."""
+
+MOST_RANKS = 8
+"""How many ranks one statement reads. The next one begins with the last level, which
+may have another rank; so three levels are whole at least."""
 
 
 def insert_job(statements: Statements, values: Mapping[str, Any]) -> None:
@@ -217,6 +231,38 @@ def record_of(row: tuple[Any, ...]) -> JobRecord:
     return record
 
 
+class WaitingRank(NamedTuple):
+    """The jobs of a queue that wait by one rank."""
+
+    rank: int
+    has_due: int | None
+    """Whether any may be run now."""
+    next_due: float | None
+    """When the first of the others may."""
+    stored_by: float | None
+    """A time when that one was stored already; 0 if none is known. A job that was not
+    enqueued for later was due when it was stored."""
+
+    @property
+    def level(self) -> int:
+        """The level of the rank."""
+        return table.level_of(self.rank)
+
+    @property
+    def is_async(self) -> bool:
+        """Whether the jobs are asynchronous."""
+        return table.is_async_rank(self.rank)
+
+
+def waiting_ranks(
+    statements: Statements, queue: str, above: int = NO_RANK
+) -> list[WaitingRank]:
+    """Return the first ranks above one by which jobs wait, in their order."""
+    place: dict[str, Any] = {"queue": queue, "now": statements.now, "above": above}
+    rows = statements.execute(RANKS, limit=MOST_RANKS, **place)
+    return sorted(starmap(WaitingRank, rows))
+
+
 # -- queues and workers -------------------------------------------------------------
 
 ADD_QUEUE = """
@@ -232,17 +278,17 @@ SET_PAUSED = "update cmdx_queue set is_paused = :paused where name = :queue"
 # What waits too long if the clock was set back, from :seen to :now.
 NEW_JOBS = f"""
     update cmdx_job set due_at = due_at - (created_at - :now), created_at = :now
-    where queue = :queue and created_at > :now and not {PAUSED_JOB}
+    where queue = :queue and created_at > :now and not {BETWEEN_LEGS}
     and state in ('ready', 'held', 'arriving') and (timing is null or timing <> 'at')
 """  # noqa: S608 -- a constant
 REPLAYED_JOBS = f"""
     update cmdx_job set due_at = :now
-    where queue = :queue and due_at > :now and timing is null and not {PAUSED_JOB}
+    where queue = :queue and due_at > :now and timing is null and not {BETWEEN_LEGS}
     and lane is null and state in ('ready', 'held', 'arriving')
 """  # noqa: S608 -- a constant
 PAUSES = f"""
     update cmdx_job set due_at = due_at - (:seen - :now)
-    where queue = :queue and state = 'ready' and due_at > :now and {PAUSED_JOB}
+    where queue = :queue and state = 'ready' and due_at > :now and {BETWEEN_LEGS}
 """  # noqa: S608 -- a constant
 # No interval and no lease ends later than this, unless the clock was set back.
 INTERVALS = """

@@ -300,17 +300,27 @@ def bury_unread(record: JobRecord, now: float, keep: float, *, why: str) -> JobR
     return end(record, JobState.DEAD, now, keep, error="JobUnreadable", reason=why)
 
 
-def crash(record: JobRecord, now: float, keep: float) -> JobRecord:
-    """Note that the process which ran a job has died."""
+def crash(
+    record: JobRecord, now: float, keep: float, *, why: str | None = None
+) -> JobRecord:
+    """
+    Note that the process which ran a job has died, or what its work did to end it.
+
+    Args:
+        record: The job.
+        now: The time.
+        keep: For how many seconds it is kept if it is cancelled.
+        why: What the work raised; None if the process has died.
+    """
     if record.lane is not None:  # it runs no code of the user's that may have killed it
         return give_back(record, now, keep)
-    crashed = record._replace(crashes=record.crashes + 1)
+    crashed = record._replace(crashes=record.crashes + 1, reason=storable_text(why))
     if crashed.is_once:
         # The owner keeps its token: it may be alive, and end the job after all.
         dead = end(crashed, JobState.DEAD, now, keep, error="JobIndeterminate")
         return dead._replace(owner=record.owner)
     if crashed.crashes >= MOST_CRASHES and not crashed.cancels:
-        return end(crashed, JobState.DEAD, now, keep, error="JobCrashed")
+        return end(crashed, JobState.DEAD, now, keep, error="JobCrashed", reason=why)
     return give_back(crashed, now, keep)
 
 
@@ -346,8 +356,8 @@ def rank_of(priority: int, key: str | None, is_async: int) -> int:
     Return what a waiting job is found by: lower goes first.
 
     Jobs of one level have two ranks, so that a worker which can take only plain or only
-    asynchronous ones need not look at the others. Priority counts among jobs without a
-    key.
+    asynchronous ones need not load the others. A job with a key has the level of
+    priority 0.
     """
     level = -priority if key is None else 0
     return 2 * level + is_async
@@ -356,6 +366,11 @@ def rank_of(priority: int, key: str | None, is_async: int) -> int:
 def level_of(rank: int) -> int:
     """Return the level of a rank; jobs of one level run in the order of their times."""
     return rank // 2
+
+
+def is_async_rank(rank: int) -> bool:
+    """Tell whether jobs of a rank are asynchronous."""
+    return bool(int(rank) % 2)  # somebody may have edited it
 
 
 def end(  # noqa: PLR0913 -- the facts of an end

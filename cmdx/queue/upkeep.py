@@ -27,7 +27,7 @@ LEASE = 30.0
 """Seconds after which a worker counts as dead if it was not heard of."""
 
 LOOK_EVERY = 5.0
-"""Seconds between two notes of the time; the clock may go back as far unnoticed."""
+"""Seconds between two notes of the time; the clock may go back by as much unnoticed."""
 
 MOST_ARRIVALS = 1000
 """How many jobs get their places in one round."""
@@ -125,7 +125,7 @@ def place_arrivals(statements: Statements, queue: str) -> None:
 
 def look_at_clock(statements: Statements, queue: str, seen: float) -> None:
     """
-    Note the time, and keep jobs from waiting for one that was already there.
+    Note the time; if it is earlier than before, keep jobs from waiting for it again.
 
     If the clock was set back, new and replayed jobs, pauses, intervals and leases wait
     as long as if it had not been. What was enqueued for a date waits for that date.

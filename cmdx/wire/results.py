@@ -39,7 +39,6 @@ from cmdx.values import text_of
 from cmdx.wire.errors import WireError
 from cmdx.wire.invocations import encode_input, given_inputs, input_codecs
 from cmdx.wire.layout import (
-    StoredGuidance,
     StoredOrigin,
     StoredResult,
     check_layout,
@@ -111,28 +110,21 @@ def result_data(result: Result[Any]) -> dict[str, Any]:
             data[name] = fact
     if record.attempts:
         data["attempts"] = [attempt_data(attempt) for attempt in result.attempts]
-    _, *origins = failures_of(result)
-    if origins:
-        data["origins"] = [run_data(origin) for origin in origins]
+    if result.failed:
+        _, *origins = failures_of(result)
+        if origins:
+            data["origins"] = [run_data(origin) for origin in origins]
     return data
 
 
 def run_data(result: Result[Any]) -> dict[str, Any]:
     """Return how a run ended, a ``StoredOrigin``."""
     record, run, chain = result._record, result._record.run, result.chain
-    by_fault = is_failed_by_fault(record)
+    by_fault = result.failed and is_failed_by_fault(record)
     cause = None if by_fault else result.cause
     outcome = Outcome(result.status, result.reason, result.metadata, cause)
     name, module = name_and_module(run.task)
-    facts: dict[str, Any] = {
-        "xid": None if chain.xid is None else text_of(chain.xid),
-        "errors": problems_data(record.errors) if record.errors else None,
-        "halted_at": None if record.halted_at is None else place_data(record.halted_at),
-        "guidance": guidance_data_of(result),
-        "replaced": None if record.replaced is None else outcome_data(record.replaced),
-        "by_fault": by_fault or None,
-    }
-    return {
+    data = {
         "task": name,
         "module": module,
         "type": result.type,
@@ -141,14 +133,21 @@ def run_data(result: Result[Any]) -> dict[str, Any]:
         "outcome": outcome_data(outcome),
         "started_at": run.started_at,
         "duration": run.duration,
-        **{name: fact for name, fact in facts.items() if fact is not None},
     }
-
-
-def guidance_data_of(result: Result[Any]) -> StoredGuidance | None:
-    """Return what a result says itself about trying again as JSON."""
-    guidance = own_guidance(result)
-    return None if guidance is None else guidance_data(guidance)
+    if chain.xid is not None:
+        data["xid"] = text_of(chain.xid)
+    if record.errors:
+        data["errors"] = problems_data(record.errors)
+    if record.halted_at is not None:
+        data["halted_at"] = place_data(record.halted_at)
+    if record.replaced is not None:
+        data["replaced"] = outcome_data(record.replaced)
+    guidance = own_guidance(result) if result.failed else None
+    if guidance is not None:
+        data["guidance"] = guidance_data(guidance)
+    if by_fault:
+        data["by_fault"] = True
+    return data
 
 
 def is_failed_by_fault(record: Record) -> bool:
@@ -237,7 +236,7 @@ FACT_WRITERS: dict[str, Callable[[Any], Any]] = {
     "rollback_error": error_data,
     "fault_cause": cause_data,
 }
-"""What makes JSON of those attributes of a record that not all records have."""
+"""How attributes that only some records have are written as JSON."""
 
 RUN_FACTS = {
     "retries": "attempt",
@@ -378,4 +377,4 @@ FACT_READERS: dict[str, Callable[[Any], Any]] = {
     "fault_cause": cause_from,
     "guidance": guidance_from,
 }
-"""What makes those attributes of a record of JSON that not all records have."""
+"""How attributes that only some records have are read from JSON."""

@@ -53,8 +53,8 @@ def write_ends_of_others(monkeypatch):
 def run_again_what_may_not(monkeypatch):
     crash = table.crash
 
-    def plant(record, now, keep):
-        return crash(record._replace(is_once=0), now, keep)._replace(is_once=1)
+    def plant(record, now, keep, **why):
+        return crash(record._replace(is_once=0), now, keep, **why)._replace(is_once=1)
 
     monkeypatch.setattr(table, "crash", plant)
 
