@@ -20,7 +20,7 @@ LINES = """
     cli.demo  cli.demo_delivery  cli.demo_queue  cli.inspect  cli.migrate  cli.run
     cli.completion
     cli.queues
-    cli.describe  cli.live  cli.pages  cli.processes
+    cli.describe  cli.job_texts  cli.live  cli.pages  cli.processes
     cli.targets  cli.trees
     cli.reports
     delivery

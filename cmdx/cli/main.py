@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cmdx import CmdxError
 from cmdx.cli.completion import add_completion, options_of
@@ -82,9 +82,17 @@ def no_cure(*_: object) -> str:
     return ""
 
 
+class Parser(argparse.ArgumentParser):
+    """A parser, as its commands and actions are, that takes no shortened options."""
+
+    def __init__(self, **options: Any) -> None:
+        # What is almost --everything must not change every job.
+        super().__init__(**{**options, "allow_abbrev": False})
+
+
 def command_line() -> argparse.ArgumentParser:
     """Return the parser of all commands."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="python -m cmdx",
         description="Service objects for Python: tasks that run, retry and report.",
     )

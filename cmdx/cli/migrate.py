@@ -6,6 +6,7 @@ SQLite does this when it is opened. For PostgreSQL it is a step of a deployment.
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,9 @@ from cmdx.cli.targets import Misuse
 
 if TYPE_CHECKING:
     import argparse
+
+TARGET = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
+"""``MODULE:QUEUE``, which the other commands take."""
 
 
 def add_migrate(subparsers: argparse._SubParsersAction[Any]) -> None:
@@ -52,9 +56,22 @@ def run_migrate(asked: argparse.Namespace) -> int:
 
 
 def check_database(address: str) -> None:
-    """Refuse a name that may be that of a database on a server, or a misspelt file."""
+    """Refuse the name of a queue, or of a database on a server, or a misspelt file."""
+    from cmdx.stores.store import ADDRESS, MEMORY
+
     path = Path(address)
-    if ":" in address or path.suffix or path.exists():
+    if "://" in address or address == MEMORY or path.drive or path.exists():
+        return
+    if ADDRESS.match(address):  # misspelt; the store refuses it, and hides passwords
+        return
+    if TARGET.fullmatch(address):
+        message = (
+            f"{address!r} is MODULE:QUEUE. Give `migrate` the address of the database "
+            "instead, such as postgresql://localhost/shop, or the path of its SQLite "
+            "file, such as shop.db."
+        )
+        raise Misuse(message)
+    if path.suffix and ":" not in path.suffix:
         return
     message = (
         f"there is no file {address!r}. Write a DSN such as "

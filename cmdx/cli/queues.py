@@ -14,6 +14,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from cmdx.cli.job_texts import job_line, job_text
 from cmdx.cli.targets import Kind, Misuse, NotFound, kind_of, load_target
 
 if TYPE_CHECKING:
@@ -163,6 +164,7 @@ def start_worker(queue: Queue, asked: argparse.Namespace) -> int:
     from cmdx.cli import processes, reports
     from cmdx.declare.checks import check_count
 
+    require_shared(queue)
     worker = reports.ReportingWorker(
         queue,
         asked.threads,
@@ -175,17 +177,30 @@ def start_worker(queue: Queue, asked: argparse.Namespace) -> int:
     return work(worker, asked.queue)
 
 
+def require_shared(queue: Queue) -> None:
+    """Refuse a queue in memory, which nobody but this process can give jobs to."""
+    from cmdx.stores.store import MEMORY
+
+    if queue.store.name == MEMORY:
+        raise Misuse(
+            f"{queue} is in memory, where no other process can enqueue jobs. Give it "
+            "a file, as in Queue('app.db'), or run its jobs in the process that "
+            "enqueues them, with queue.worker()."
+        )
+
+
 def work(worker: ReportingWorker, target: str) -> int:
     """Run one worker until it is stopped."""
     from cmdx.cli import reports
     from cmdx.cli.processes import beats, is_one_of_several
 
     screen = worker.screen = reports.Screen(is_shared=is_one_of_several())
-    screen.write(f"{worker} has started; Ctrl-C stops it.")
+    screen.write(f"{worker} {reports.start_text(worker.queue)}")
     with (
         beats(worker),
         reports.show_progress(screen, lambda: reports.worker_text(worker)),
         reports.report_deaths(screen, worker.queue, target),
+        reports.report_hangs(screen, worker.queue),
     ):
         worker.run()
     screen.write(f"{worker} {reports.end_text(worker.legs, worker.running)}")
@@ -216,7 +231,7 @@ def print_list(queue: Queue, asked: argparse.Namespace) -> int:
     """Print a line per job."""
     jobs = queue.find(limit=asked.limit, **filters_of(asked))
     for job in jobs:
-        sys.stdout.write(f"{line_of(job, with_inputs=asked.inputs)}\n")
+        sys.stdout.write(f"{job_line(job, with_inputs=asked.inputs)}\n")
     if not jobs:
         sys.stdout.write("no jobs\n")
         write_known_tasks(queue, asked.task)
@@ -241,30 +256,6 @@ def write_known_tasks(queue: Queue, task: str | None) -> None:
         )
 
 
-def line_of(job: Job[Any], *, with_inputs: bool) -> str:
-    """Return a job in one line."""
-    parts = [job.id, f"{job.state:<9}", job.task]
-    if job.key is not None:
-        parts.append(f"key={job.key}")
-    if job.retries:
-        parts.append(f"retries={job.retries}")
-    if job.crashes:
-        parts.append(f"crashes={job.crashes}")
-    if with_inputs:
-        parts.append(f"inputs={inputs_text(job)}")
-    if job.reason is not None:
-        parts.append(f"reason: {' '.join(job.reason.split())}")
-    return "  ".join(parts)
-
-
-def inputs_text(job: Job[Any]) -> str:
-    """Return the inputs of a job; somebody may have edited them."""
-    try:
-        return str(job.inputs)
-    except ValueError:
-        return "(not JSON)"
-
-
 def write_unknown(queue: Queue, asked: argparse.Namespace, id_: str) -> None:
     """Print that there is no such job."""
     sys.stderr.write(
@@ -279,45 +270,8 @@ def print_job(queue: Queue, asked: argparse.Namespace) -> int:
     if job is None:
         write_unknown(queue, asked, asked.id)
         return 1
-    facts = {
-        "id": job.id,
-        "task": job.task,
-        "state": job.state,
-        "key": job.key,
-        "priority": job.priority,
-        "created": moment_text(job.created_at),
-        "due": moment_text(job.due_at),
-        "retries": job.retries,
-        "crashes": job.crashes,
-        "progress": job.progress,
-        "inputs": inputs_text(job) if asked.inputs else None,
-        "reason": job.reason,
-    }
-    for name, fact in facts.items():
-        if fact not in (None, "", 0):
-            sys.stdout.write(f"{name + ':':<10}{fact}\n")
-    for number, attempt in enumerate(job.attempts):
-        pause = "" if attempt.pause is None else f"; waits {attempt.pause:g} s"
-        sys.stdout.write(f"attempt {number}: {attempt.error or 'done'}{pause}\n")
-    write_traceback(job)
+    sys.stdout.write(job_text(job, with_inputs=asked.inputs))
     return 0
-
-
-def write_traceback(job: Job[Any]) -> None:
-    """Print where the last error was raised."""
-    cause = None if job.result is None else job.result.cause
-    text = getattr(cause, "traceback", "")
-    if text:
-        sys.stdout.write(f"\n{text}")
-
-
-def moment_text(seconds: float | None) -> str:
-    """Return a moment as people write it, in UTC."""
-    if seconds is None:
-        return ""
-    from datetime import UTC, datetime
-
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def change_jobs(
@@ -336,11 +290,27 @@ def change_jobs(
         return change_each(queue, asked, one)
     if not filters and not asked.everything:
         raise Misuse(f"{asked.action} needs ids, a filter, or --everything.")
+    require_fitting_state(asked)
     count = many(everything=asked.everything, **filters)
     sys.stdout.write(f"{count_text(count, 'job')}\n")
     if not count:
         write_known_tasks(queue, asked.task)
     return 0
+
+
+def require_fitting_state(asked: argparse.Namespace) -> None:
+    """Refuse a state whose jobs cannot be replayed, or cancelled."""
+    from cmdx.queue.table import ENDED_STATES, JobState
+
+    is_replay = asked.action == "replay"
+    fitting = [state for state in JobState if (state in ENDED_STATES) == is_replay]
+    if asked.state in fitting or asked.state not in tuple(JobState):
+        return  # also one that is none; ``find`` knows the cure
+    kind = "have ended" if is_replay else "have not ended"
+    raise Misuse(
+        f"{asked.action} changes only jobs that {kind}, not those that are "
+        f"{asked.state}. Give --state {', '.join(fitting[:-1])} or {fitting[-1]}."
+    )
 
 
 def change_each(

@@ -1,9 +1,11 @@
 """
 What a worker on the command line tells, on the standard error.
 
-1. that it stops, and what it waits for                     ``ReportingWorker.stop``
-2. that a job has died, and how to look at it               ``report_deaths``
-3. on a terminal, how many jobs there are in each state     ``show_progress``
+1. that it has started, and on which file                   ``start_text``
+2. that it stops, and what it waits for                     ``ReportingWorker.stop``
+3. that a job has died, and how to look at it               ``report_deaths``
+4. that a job takes longer than its timeout                 ``report_hangs``
+5. on a terminal, how many jobs there are in each state     ``show_progress``
 
 Inputs are never told: they may be secrets.
 """
@@ -16,7 +18,7 @@ from contextlib import contextmanager, suppress
 from threading import Event, RLock, Thread
 from typing import TYPE_CHECKING, Any
 
-from cmdx.queue import Worker, job_died
+from cmdx.queue import Worker, job_died, job_hung
 from cmdx.report import printable
 
 if TYPE_CHECKING:
@@ -59,6 +61,19 @@ class Screen:
         with self._lock:
             sys.stderr.write(f"{CLEAR}{line}")
             sys.stderr.flush()
+
+
+# -- starting -----------------------------------------------------------------------
+
+
+def start_text(queue: Queue) -> str:
+    """Return that a worker has started, and on which file if there is one."""
+    from cmdx.stores.sqlite import SqliteStore
+
+    # In another folder, app.db is another file, which is created if need be.
+    store = queue.store
+    place = f" on {store._path}" if isinstance(store, SqliteStore) else ""
+    return printable(f"has started{place}; Ctrl-C stops it.")
 
 
 # -- stopping -----------------------------------------------------------------------
@@ -135,6 +150,29 @@ def death_text(job: Job[Any], target: str) -> str:
 def shortened(text: str) -> str:
     """Return a text, or the beginning of a long one."""
     return text if len(text) <= LONGEST_REASON else f"{text[:LONGEST_REASON]}..."
+
+
+# -- jobs that hang -----------------------------------------------------------------
+
+
+@contextmanager
+def report_hangs(screen: Screen, queue: Queue) -> Iterator[None]:
+    """Tell of each job of a queue that takes longer than its timeout in the block."""
+
+    def report(_sender: Any, *, job: Job[Any], seconds: float) -> None:
+        if job.queue == queue.name:
+            screen.write(hang_text(job, seconds))
+
+    with job_hung.connected_to(report):
+        yield
+
+
+def hang_text(job: Job[Any], seconds: float) -> str:
+    """Return that a job takes longer than its timeout, and what to do."""
+    return printable(
+        f"the job {job.id} of {job.task} has been running for {seconds:.1f} s, longer "
+        "than its timeout, and cannot be stopped; if it hangs, restart the worker"
+    )
 
 
 # -- progress -----------------------------------------------------------------------

@@ -51,8 +51,8 @@ def check_options(**options: object) -> None:
 def check_queue(queue: object) -> Queue:
     """Return the queue of a courier; refuse one that keeps everything in one order."""
     if not isinstance(queue, Queue):
-        message = (
-            f"Courier takes a Queue, got {queue!r}. "
+        message = (  # its value may have a password
+            f"Courier takes a Queue, got an instance of {type(queue).__name__}. "
             'Write Courier(Queue("app.db"), {...}).'
         )
         raise TypeError(message)

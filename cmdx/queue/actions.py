@@ -276,12 +276,22 @@ def replay_one(statements: Statements, record: JobRecord) -> tuple[JobRecord, bo
     return after, True
 
 
-def replayed_job(queue: Queue, id: str, replayed: Replayed) -> Job[Any]:  # noqa: A002 -- as users write it
-    """Return the one job that was to be replayed."""
-    if not replayed:
-        raise JobGone(id)
-    ((record, _),) = replayed
-    return Job(queue, record)
+def replaying_one(queue: Queue, id: str) -> Action[Replayed, Job[Any]]:  # noqa: A002 -- as users write it
+    """Let one job that has ended run again; refuse an id that the queue has not."""
+    action = replaying(queue, [id])
+
+    def replay(statements: Statements) -> Replayed:
+        replayed = action.unit(statements)
+        if not replayed:
+            elsewhere = peek_job(statements, id)
+            raise JobGone(id, queue=elsewhere and elsewhere.queue)
+        return replayed
+
+    def tell(replayed: Replayed) -> Job[Any]:
+        ((record, _),) = action.finish(replayed)
+        return Job(queue, record)
+
+    return Action(replay, tell)
 
 
 def count_replayed(replayed: Replayed) -> int:

@@ -308,6 +308,9 @@ def tell_tick(queue: Queue, tick: Tick) -> None:
             tick.error,
         )
         return
+    if tick.unread is not None:
+        warn_of_unread(f"the schedule {record.id!r} is", tick.unread)
+        return
     if not (schedule_fired.receivers or schedule_missed.receivers):
         return
     schedule = Schedule.of(record)
@@ -322,6 +325,17 @@ def tell_tick(queue: Queue, tick: Tick) -> None:
     if tick.fires:
         job = queue.get(record.job or "")
         announce(schedule_fired, record.task, record.module, schedule=schedule, job=job)
+
+
+def warn_of_unread(what: str, why: object) -> None:
+    """Log once that this process cannot read something, which others may run."""
+    if what not in warned_of:
+        warned_of.add(what)
+        message = "%s left to other workers, because %s"
+        logging.getLogger("cmdx").warning(message, what, why)
+
+
+warned_of: set[str] = set()
 
 
 def tell_pile(pile: Pile) -> None:

@@ -166,8 +166,24 @@ OTHER_WORDS = {
     "queueing_lock": "use `unique`",
     "retries": "use `retry=RetryOptions(max_attempts=...)`",
     "max_attempts": "use `retry=RetryOptions(max_attempts=...)`",
+    "timeout": "declare it with @queued(timeout=...) above the class",
 }
 """What other libraries call the options: Celery, dramatiq, huey and procrastinate."""
+
+ONE_BY_ONE = "enqueue them one by one, with `enqueue`"
+KEY_OF_MANY = f"declare it with @queued(key=...) above the class, or {ONE_BY_ONE}"
+OTHER_WORDS_FOR_MANY = OTHER_WORDS | {
+    "key": KEY_OF_MANY,
+    "lock": KEY_OF_MANY,
+    "id": ONE_BY_ONE,
+    "job_id": ONE_BY_ONE,
+    "task_id": ONE_BY_ONE,
+    "unique": ONE_BY_ONE,
+    "queueing_lock": ONE_BY_ONE,
+    "until": ONE_BY_ONE,
+    "within": ONE_BY_ONE,
+}
+"""The same for many jobs together, which have fewer options."""
 
 
 def key_of(invocation: Task[Any], plan: QueuePlan, key: object) -> str | None:

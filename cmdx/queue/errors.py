@@ -19,16 +19,27 @@ class JobError(CmdxError):
 
 class JobGone(JobError, LookupError):  # noqa: N818 -- named in the contract
     """
-    The job is not stored, any more or yet.
+    The job is not stored, any more or yet, or is one of another queue.
 
     Args:
         id: The id.
         is_uncommitted: Whether it was written in a transaction of the user's that was
             not committed.
+        queue: The queue that has it, if that is another one.
     """
 
-    def __init__(self, id: str, *, is_uncommitted: bool = False) -> None:  # noqa: A002 -- as users write it
-        if is_uncommitted:
+    def __init__(
+        self,
+        id: str,  # noqa: A002 -- as users write it
+        *,
+        is_uncommitted: bool = False,
+        queue: str | None = None,
+    ) -> None:
+        if queue is not None:
+            why = (
+                f"is in another queue, {queue!r}. Use that one: Queue(..., {queue!r})."
+            )
+        elif is_uncommitted:
             why = (
                 "is not stored: the transaction given as within= was not committed "
                 "yet, or was rolled back. Commit it first."
@@ -69,13 +80,24 @@ class JobCancelled(JobError):  # noqa: N818 -- named in the contract
 
 
 class JobCrashed(JobError):  # noqa: N818 -- like those of the contract
-    """The processes that ran the job have died, each time."""
+    """The processes that ran the job have died each time, or it tried to end them."""
 
-    def __init__(self, id: str, crashes: int) -> None:  # noqa: A002 -- as users write it
-        super().__init__(
-            f"{crashes} processes died while they ran the job {id!r}, so it is not "
-            "tried again. Find out what kills them, then replay it."
-        )
+    def __init__(
+        self,
+        id: str,  # noqa: A002 -- as users write it
+        crashes: int,
+        why: str | None = None,
+    ) -> None:
+        if why is None:
+            what = f"{crashes} processes died while they ran the job {id!r}"
+            cure = "Find out what kills them, then replay it."
+        else:
+            what = (
+                f"the job {id!r} ended without a result {crashes} times in a row, the "
+                f"last time by {why}"
+            )
+            cure = "Let its work raise an Exception instead, then replay it."
+        super().__init__(f"{what}, so it is not tried again. {cure}")
 
 
 class JobIndeterminate(JobError):  # noqa: N818 -- like those of the contract

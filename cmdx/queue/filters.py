@@ -17,6 +17,7 @@ from cmdx.queue.records import SELECT
 from cmdx.queue.table import ARRIVING, JobState
 from cmdx.wire.invocations import inputs_data
 from cmdx.wire.names import name_and_module
+from cmdx.wire.sending import time_zone_cure
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -198,8 +199,8 @@ def seconds_of(name: str, moment: object) -> float:
     if type(moment) in (int, float) and not math.isnan(moment):  # type: ignore[arg-type]
         return float(moment)  # type: ignore[arg-type]
     message = (
-        f"{name} must be a datetime with a time zone, such as "
-        f"datetime(2030, 1, 31, tzinfo=UTC), or seconds since 1970, got {moment!r}."
+        f"{name} must be a datetime with a time zone or seconds since 1970, "
+        f"got {moment!r}. {time_zone_cure(moment)}"
     )
     raise DefinitionError(message)
 

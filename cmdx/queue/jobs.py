@@ -7,6 +7,7 @@ A job is what was read last; ``refresh`` reads it again, and ``wait`` waits for 
 from __future__ import annotations
 
 import json
+import math
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
@@ -26,7 +27,7 @@ from cmdx.queue.errors import (
 )
 from cmdx.queue.policy import job_policy, options_from
 from cmdx.queue.records import peek_job
-from cmdx.queue.waiting import why_not_ended
+from cmdx.queue.waiting import looking, not_ended, warn_if_stuck
 from cmdx.run.continuation import attempt_from
 from cmdx.run.lifecycle import end_without_run
 from cmdx.wire import WireError, load_invocation, load_result
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from cmdx.queue.legs import Leg
     from cmdx.queue.queue import Queue
     from cmdx.queue.table import JobRecord, JobState
+    from cmdx.queue.waiting import Surroundings
     from cmdx.retry.policy import RetryPolicy
     from cmdx.stores import Statements
 
@@ -47,6 +49,11 @@ V = TypeVar("V")
 
 LONGEST_WAIT = 1.0
 """Seconds after which a caller that waits looks again, even if nobody told it to."""
+
+WARN_AFTER = 5.0
+"""Seconds after which a caller is told if it may wait in vain."""
+
+monotonic = clock.Clock.monotonic
 
 
 class Progress(NamedTuple):
@@ -195,19 +202,26 @@ class Job(Generic[V]):
         """
         Wait until it has ended, and return its result.
 
+        If the job cannot run before somebody does something, such as starting a worker,
+        that is logged after five seconds.
+
         Args:
             timeout: The longest time to wait, in seconds; ``TimeoutError`` is raised
                 then, and says what the job waits for. Without limit by default.
         """
         store, end = self._queue.store, end_of(timeout)
+        warn_at = monotonic() + WARN_AFTER
         while True:
             seen = store.version()
             self.refresh()
             if self.result is not None:
                 return self.result
-            seconds = end - clock.Clock.monotonic()
+            seconds = end - monotonic()
             if seconds <= 0:
-                raise TimeoutError(why_not_ended(store, self._record))
+                raise TimeoutError(not_ended(self._record, self._look_around()))
+            if monotonic() >= warn_at:
+                warn_at = math.inf
+                self._warn_if_stuck(self._look_around())
             store.wait(min(seconds, LONGEST_WAIT), seen)
 
     def __await__(self) -> Generator[Any, None, Result[V]]:
@@ -215,13 +229,25 @@ class Job(Generic[V]):
         return self._await_end().__await__()
 
     async def _await_end(self) -> Result[V]:
-        store = self._queue.store
+        store, warn_at = self._queue.store, monotonic() + WARN_AFTER
         while True:
             seen = store.version()
             await self.arefresh()
             if self.result is not None:
                 return self.result
+            if monotonic() >= warn_at:
+                warn_at = math.inf
+                look = looking(store, self._record)
+                self._warn_if_stuck(await store.atransact(look, read_only=True))
             await store.await_commit(LONGEST_WAIT, seen)
+
+    def _look_around(self) -> Surroundings:
+        store = self._queue.store
+        return store.transact(looking(store, self._record), read_only=True)
+
+    def _warn_if_stuck(self, around: Surroundings) -> None:
+        is_inside = current_leg.get() is not None
+        warn_if_stuck(self._record, around, is_inside=is_inside)
 
     def _reading_unit(self) -> Callable[[Statements], JobRecord | None]:
         id_ = self._record.id
@@ -306,7 +332,7 @@ def read_invocation(record: JobRecord, tasks: Any) -> Task[Any]:
 def error_of(record: JobRecord) -> Exception:
     """Return why a job ended without a result."""
     if record.error == "JobCrashed":
-        return JobCrashed(record.id, record.crashes)
+        return JobCrashed(record.id, record.crashes, record.reason)
     if record.error == "JobIndeterminate":
         return JobIndeterminate(record.id)
     if record.error == "JobUnreadable":

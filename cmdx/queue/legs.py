@@ -23,12 +23,13 @@ from typing import TYPE_CHECKING, Any
 from cmdx import Suspended, clock, task_retried
 from cmdx.chain import chain_of, running
 from cmdx.queue import table
+from cmdx.queue.claims import warn_of_unread
 from cmdx.queue.jobs import Job, current_leg, origin_of, read_invocation
 from cmdx.queue.lanes import lane_of
 from cmdx.queue.policy import QueuePlan, options_from, plan_under
 from cmdx.queue.report import End
 from cmdx.queue.signals import announce, job_hung, job_retried, job_started
-from cmdx.report import error_name
+from cmdx.report import error_line, error_name
 from cmdx.run import deadlines
 from cmdx.run.lifecycle import end_without_run, lifecycle
 from cmdx.run.record import Message
@@ -207,7 +208,7 @@ async def run_leg(leg: Leg, *, awaits: bool) -> End:
     try:
         task = leg.read()
     except WireError as error:
-        warn_of_unread(leg.record.task, error)
+        warn_of_unread(f"jobs of {leg.record.task} are", error)
         return leg.end(table.leave_unread, why=str(error))
     except Exception as error:  # it is not JSON, and will not be
         return leg.end(table.bury_unread, why=f"its inputs are not JSON ({error}).")
@@ -249,24 +250,13 @@ async def run_in_loop(leg: Leg) -> End:
     return asyncio.run(run_leg(leg, awaits=True))
 
 
-def warn_of_unread(task: str, error: Exception) -> None:
-    """Log once per task that this process cannot run its jobs."""
-    if task not in warned_of:
-        warned_of.add(task)
-        message = "jobs of %s are left to other workers, because %s"
-        logging.getLogger("cmdx").warning(message, task, error)
-
-
-warned_of: set[str] = set()
-
-
 async def run_guarded(leg: Leg, *, awaits: bool) -> End:
     """Do what ``run_leg`` does; what is raised outside of the run counts as a crash."""
     try:
         return await run_leg(leg, awaits=awaits)
-    except BaseException:  # such as a module of the user's that exits when imported
+    except BaseException as error:  # such as a signal's receiver that exits
         logging.getLogger("cmdx").exception("the job %r cannot be run", leg.record.id)
-        return leg.end(table.crash)
+        return leg.end(table.crash, why=error_line(error))
 
 
 def end_by_interrupt(leg: Leg, error: BaseException) -> End:
@@ -281,7 +271,10 @@ def end_by_interrupt(leg: Leg, error: BaseException) -> End:
     if is_stopped and not leg.record.is_once:
         return leg.end(table.give_back)
     # What would have ended the process inline counts as if it had.
-    return leg.end(table.crash)
+    why = error_line(error)
+    message = "the job %r raised %s, which counts as a crash"
+    logging.getLogger("cmdx").error(message, leg.record.id, why, exc_info=error)
+    return leg.end(table.crash, why=why)
 
 
 def is_for_caller(error: BaseException) -> bool:

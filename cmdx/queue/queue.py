@@ -28,7 +28,13 @@ from cmdx.queue.checks import (
     check_schedule_id,
     require_filter,
 )
-from cmdx.queue.enqueue import EnqueueManyKeywords, check_text, has_identity, new_row
+from cmdx.queue.enqueue import (
+    OTHER_WORDS_FOR_MANY,
+    EnqueueManyKeywords,
+    check_text,
+    has_identity,
+    new_row,
+)
 from cmdx.queue.filters import naming_task, with_dead
 from cmdx.queue.outbox import outbox_of, write_in_outbox
 from cmdx.queue.policy import check_retry
@@ -181,7 +187,8 @@ class Queue:
     def _new_rows(
         self, invocations: Iterable[Task[Any]], options: EnqueueManyKeywords
     ) -> list[Row]:
-        check_names("enqueue_many", options, EnqueueManyKeywords.__annotations__)
+        known = EnqueueManyKeywords.__annotations__
+        check_names("enqueue_many", options, known, OTHER_WORDS_FOR_MANY)
         return [self._new_row(task, **options) for task in check_many(invocations)]
 
     def _new_row(self, invocation: Task[Any], **options: Any) -> Row:
@@ -288,17 +295,15 @@ class Queue:
         """
         Let a job that has ended run again, and return it.
 
-        It starts with its first attempt, and goes to the end of its key. A job that has
-        not ended is returned as it is. If another job has its unique text by now, that
-        one is returned.
+        It starts with its first attempt, and goes behind the other jobs of its key. A
+        job that has not ended is returned as it is. If another job has its unique text
+        by now, that one is returned.
         """
-        return actions.replayed_job(self, id, self._do(actions.replaying(self, [id])))
+        return self._do(actions.replaying_one(self, id))
 
     async def areplay(self, id: str) -> Job[Any]:  # noqa: A002 -- as users write it
         """Do what ``replay`` does, without blocking the event loop."""
-        return actions.replayed_job(
-            self, id, await self._ado(actions.replaying(self, [id]))
-        )
+        return await self._ado(actions.replaying_one(self, id))
 
     def replay_all(
         self, *, everything: bool = False, **filters: Unpack[JobFilters]

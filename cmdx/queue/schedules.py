@@ -39,6 +39,9 @@ Missed: TypeAlias = Literal["once", "skip"]
 LONGEST_INTERVAL = 2_592_000
 """30 days, in seconds."""
 
+UNREAD_PAUSE = 5.0
+"""Seconds until a schedule that a worker could not read is offered again."""
+
 CRON_FIELDS = 5
 
 LATE = 60.0
@@ -301,6 +304,8 @@ class Tick:
     """When it should have fired, if that is too long ago."""
     error: str | None = None
     """Why it cannot be read, and does not fire any more."""
+    unread: str | None = None
+    """Why this process cannot read it; others may."""
 
 
 def decide_tick(record: ScheduleRecord, now: float, *, is_busy: bool) -> Tick:
@@ -329,10 +334,7 @@ def time_after(record: ScheduleRecord, moment: float) -> float:
     """Return when a schedule is due after *moment*."""
     if record.every is not None:
         return moment + record.every
-    try:
-        return next_time(record.cron or "", record.zone, moment)
-    except (ValueError, CmdxError):  # somebody has edited it, or cronsim is not here
-        return moment + LONGEST_INTERVAL
+    return next_time(str(record.cron), record.zone, moment)
 
 
 # -- storing ------------------------------------------------------------------------
@@ -413,13 +415,20 @@ def next_time_of(statements: Statements, queue: str) -> float:
     return math.inf if due is None else float(due)
 
 
+EDITED = (ArithmeticError, LookupError, TypeError, ValueError)
+"""What is raised for a schedule that somebody has edited."""
+
+
 def fire(statements: Statements, record: ScheduleRecord) -> Tick:
     """Do what is to be done with a schedule that is due."""
     now, busy = statements.now, is_busy(statements, record)
     try:
         tick = decide_tick(record, now, is_busy=busy)
         row = job_row(tick.record, now) if tick.fires else None
-    except (LookupError, TypeError, ValueError) as error:  # somebody has edited it
+    except CmdxError as error:  # cronsim or the zone is not on this machine
+        waiting = record._replace(due_at=now + UNREAD_PAUSE)
+        tick, row = Tick(waiting, fires=False, unread=str(error)), None
+    except EDITED as error:
         statements.execute(STOP, id=record.id)
         return Tick(record, fires=False, error=str(error))
     if row is not None:

@@ -79,7 +79,7 @@ class Worker:
         self.batch = check_count("worker", "batch", batch)
         self.grace = check_seconds("worker", "grace", grace)
         self.lease: float | None = None
-        """Seconds after which others take its jobs, if it was not heard of; 30."""
+        """Seconds without a sign of it until others take its jobs; None means 30."""
         self.rounds: int = 0
         """How many rounds it has done."""
         self._buffer = Buffer(threads, coroutines, batch)

@@ -12,6 +12,7 @@ that are defined, then in a module that may be imported.
 
 from __future__ import annotations
 
+import re
 import sys
 from contextlib import suppress
 from functools import cache
@@ -36,7 +37,8 @@ def task_name(cls: type[Task[Any]]) -> str:
     if "<locals>" in cls.__qualname__:
         message = (
             f"{cls.__qualname__} is defined in a function, so stored data cannot refer "
-            'to it. Move it to the top of its module, or name it: name="...".'
+            'to it. Move it to the top of its module, or name it, name="...", and '
+            "define it in each process that runs it."
         )
         raise WireError(message)
     if defined_class(cls.__module__, cls.__qualname__) is not cls:
@@ -53,10 +55,10 @@ def task_module(cls: type[Task[Any]]) -> str:
     if cls.__module__ != "__main__":
         return cls.__module__
     module = main_module()
-    if module is None:
+    if module is None or is_typed(cls):
         message = (
             f"{cls.__qualname__} is defined in the main program, which other processes "
-            "cannot import. Move it to a module of its own."
+            f"cannot import. {main_program_cure()}"
         )
         raise WireError(message)
     return module
@@ -77,20 +79,58 @@ def main_module() -> str | None:
     spec = getattr(main, "__spec__", None)
     if spec is not None:
         return str(spec.name)
-    file = getattr(main, "__file__", None)
+    file = main_file()
     return None if file is None else importable_name(file)
+
+
+def main_file() -> str | None:
+    """Return the file of the main program; None if it has none."""
+    return getattr(sys.modules["__main__"], "__file__", None) or file_before_shell()
+
+
+def file_before_shell() -> str | None:
+    """Return the file of ``python -i app.py`` if its shell is open, else None."""
+    # Python forgets the ``__file__`` of the main program when it opens the shell.
+    if not sys.flags.interactive or hasattr(sys.modules["__main__"], "__file__"):
+        return None
+    return sys.argv[0] if Path(sys.argv[0]).is_file() else None
+
+
+def is_typed(cls: type[Task[Any]]) -> bool:
+    """Tell whether a class was typed into the shell of ``python -i app.py``."""
+    file = file_before_shell()
+    if file is None:
+        return False
+    text = Path(file).read_text(encoding="utf-8", errors="replace")
+    return re.search(rf"\bclass {cls.__name__}\b", text) is None
+
+
+def main_program_cure() -> str:
+    """Say how a task of the main program becomes one that others can import."""
+    file = main_file()
+    if file is not None:
+        names, folder = module_and_folder(file)
+        if len(names) > 1 and are_identifiers(names):
+            return f"Start it as `python -m {'.'.join(names)}` in the folder {folder}."
+    return "Move it to a module of its own, and import it from there."
 
 
 @cache
 def importable_name(path: str) -> str | None:
     """Return the name of the module in a file; None if no path of ours leads to it."""
+    names, folder = module_and_folder(path)
+    is_found = folder in {Path(entry).resolve() for entry in sys.path}
+    return ".".join(names) if is_found and are_identifiers(names) else None
+
+
+def module_and_folder(path: str) -> tuple[list[str], Path]:
+    """Return the names of a file as a module, and the folder to import it from."""
     file = Path(path).resolve()
     names, folder = [file.stem], file.parent
     while (folder / "__init__.py").exists():
         names.insert(0, folder.name)
         folder = folder.parent
-    is_found = folder in {Path(entry).resolve() for entry in sys.path}
-    return ".".join(names) if is_found and are_identifiers(names) else None
+    return names, folder
 
 
 def find_task(name: str, module: str, packages: Sequence[str] = ()) -> type[Task[Any]]:
@@ -141,23 +181,27 @@ def import_tasks(name: str, module: str, packages: Sequence[str]) -> None:
     if not may_import(module, packages):
         package = module.partition(".")[0]
         reason = (
-            f"{module} is not imported, and this process has no task of {package} "
-            f"yet; import it first, or allow it with tasks=({package!r},)"
+            f"{module} is not imported, and this process has no task of {package} yet"
         )
-        raise UnknownTaskError(unknown_task(name, reason))
+        cure = f"Import it first, or list it, as in Queue(..., tasks=({package!r},))."
+        raise UnknownTaskError(unknown_task(name, reason, cure))
     try:
         import_module(module)
-    except Exception as error:  # a module may raise anything
+    except (Exception, SystemExit) as error:  # a script without a guard may exit
         reason = f"{module} cannot be imported: {error_line(error)}"
-        raise UnknownTaskError(unknown_task(name, reason)) from error
+        cure = import_cure(module, error)
+        raise UnknownTaskError(unknown_task(name, reason, cure)) from error
 
 
 def may_import(module: str, packages: Iterable[str]) -> bool:
     """Tell whether stored data may have *module* imported."""
-    listed = any(
-        module == package or module.startswith(f"{package}.") for package in packages
-    )
+    listed = any(is_in(module, package) for package in packages)
     return listed or module.partition(".")[0] in packages_with_tasks()
+
+
+def is_in(module: str, package: str) -> bool:
+    """Tell whether a module is in a package, or is the package itself."""
+    return f"{module}.".startswith(f"{package}.")
 
 
 def packages_with_tasks() -> set[str]:
@@ -183,10 +227,24 @@ def are_identifiers(names: Iterable[str]) -> bool:
     return all(name.isidentifier() for name in names)
 
 
-def unknown_task(name: str, reason: str) -> str:
+CURE = (
+    "Define the class before its data is loaded, keep its old name as an alias if it "
+    "was renamed or moved, or delete the data."
+)
+
+
+def unknown_task(name: str, reason: str, cure: str = CURE) -> str:
     """Say that a stored task cannot be found, and what to do."""
-    return (
-        f"the stored task {name!r} cannot be used: {reason.removesuffix('.')}. "
-        "Define the class before its data is loaded, keep its old name as an alias if "
-        "it was renamed or moved, or delete the data."
-    )
+    reason = reason.removesuffix(".")
+    return f"the stored task {name!r} cannot be used: {reason}. {cure}"
+
+
+def import_cure(module: str, error: BaseException) -> str:
+    """Say what to do about a module that cannot be imported."""
+    cure = f"Make `import {module}` work first"
+    if isinstance(error, ModuleNotFoundError) and is_in(module, str(error.name)):
+        cure += (
+            ", keep its old name as an alias if it was renamed or moved, or delete the "
+            "data"
+        )
+    return f"{cure}."

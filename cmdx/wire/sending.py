@@ -9,10 +9,10 @@ What is done with an invocation before it leaves this process, by whatever way.
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
-from cmdx import Result, Task, current_task
+from cmdx import Result, Task, Workflow, current_task
 from cmdx.chain import chain_of
 from cmdx.declare.checks import check_seconds
 from cmdx.exceptions import DefinitionError
@@ -45,11 +45,18 @@ def wrong_invocation(given: object) -> str:
     """Say what was given in place of an invocation, and what to give."""
     if isinstance(given, type) and issubclass(given, Task):
         name = given.__qualname__
-        return f"the class {name}. Give it its inputs: {name}(...)."
+        if may_have_inputs(given):
+            return f"the class {name}. Give it its inputs: {name}(...)."
+        return f"the class {name}. Write {name}()."
     if isinstance(given, Result):
         name = given.task.__qualname__
         return f"the result of a task that has run. Give another one: {name}(...)."
     return f"{given!r}."
+
+
+def may_have_inputs(task: type[Task[Any]]) -> bool:
+    """Tell whether a task has inputs; those of a workflow may be those of its steps."""
+    return bool(task._cmdx_.plan.inputs) or issubclass(task, Workflow)
 
 
 def resolved_copy(invocation: Task[Any]) -> Task[Any]:
@@ -72,9 +79,6 @@ def due_time(now: float, after: object, at: object) -> float:
     if after is not None and at is not None:
         message = "enqueue takes after= or at=, got both. Leave one of them out."
         raise DefinitionError(message)
-    if isinstance(after, timedelta):
-        message = "enqueue: after is a number of seconds: delta.total_seconds()."
-        raise DefinitionError(message)
     if after is not None:
         return now + check_seconds("enqueue", "after", after)
     if at is None:
@@ -82,10 +86,17 @@ def due_time(now: float, after: object, at: object) -> float:
     if not isinstance(at, datetime) or at.tzinfo is None:
         message = (
             f"enqueue: at must be a datetime with a time zone, got {at!r}. "
-            "Write datetime(..., tzinfo=UTC)."
+            f"{time_zone_cure(at)}"
         )
         raise DefinitionError(message)
     return max(now, at.timestamp())
+
+
+def time_zone_cure(moment: object) -> str:
+    """Say how to write a moment with a time zone."""
+    if isinstance(moment, datetime):  # UTC as the zone of a local time would shift it
+        return "Write datetime.now(UTC) for now, or .astimezone() after a local time."
+    return "Write datetime(..., tzinfo=UTC)."
 
 
 def origin_data() -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import sys
 
 import pytest
 
@@ -72,6 +73,59 @@ def test_a_name_that_is_no_file_is_not_taken_for_a_new_one(
         "there is no file 'shop'. Write a DSN such as postgresql://localhost/shop, or "
         "a path with a suffix, such as shop.db, and the SQLite file is created.\n"
     )
+
+
+@pytest.mark.parametrize("target", ["pgshop:pg", "shop.orders:queue", "app.py:queue"])
+@pytest.mark.parametrize("options", [[], ["--sql"]])
+def test_the_name_of_a_queue_is_not_taken_for_a_new_file(
+    target, options, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+
+    assert main(["migrate", target, *options]) == 2
+
+    assert list(tmp_path.iterdir()) == []
+    assert capsys.readouterr().err == (
+        f"{target!r} is MODULE:QUEUE. Give `migrate` the address of the database "
+        "instead, such as postgresql://localhost/shop, or the path of its SQLite file, "
+        "such as shop.db.\n"
+    )
+
+
+@pytest.mark.parametrize("address", ["./shop:queue", "./app.py:queue", "shop:1"])
+def test_a_name_with_a_colon_is_not_taken_for_a_new_file(
+    address, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+
+    assert main(["migrate", address]) == 2
+
+    assert list(tmp_path.iterdir()) == []
+    assert f"there is no file {address!r}." in capsys.readouterr().err
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="files have no colons there")
+def test_a_file_with_a_colon_that_is_there_is_migrated(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "shop:queue").touch()
+
+    assert main(["migrate", "shop:queue"]) == 0
+
+
+@pytest.mark.parametrize("address", [":memory:", "sqlite:///app.db"])
+def test_memory_and_addresses_of_sqlite_are_migrated(address, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    assert main(["migrate", address]) == 0
+
+
+@pytest.mark.parametrize("address", ["postgresql:ada:4111@db/shop", "sqlite:app.db"])
+def test_a_misspelt_address_is_refused_without_its_password(address, capsys):
+    assert main(["migrate", address]) == 2
+
+    told = capsys.readouterr().err
+    assert "there is no store for addresses that begin with" in told
+    assert "4111" not in told
 
 
 def test_a_file_without_a_suffix_that_is_there_is_migrated(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -17,8 +18,8 @@ from cmdx.testing import instant
 
 APP = """
 import time
-from cmdx import Task
-from cmdx.queue import Queue
+from cmdx import Task, retry_on
+from cmdx.queue import Queue, queued
 from cmdx.testing import instant
 
 queue = Queue("app.db")
@@ -52,6 +53,20 @@ class Raise(Task[None], name="cli.raise"):
 class Wordy(Task[None], name="cli.wordy"):
     def work(self):
         self.fail("two\\nlines \\x1b[2J" + "x" * 300)
+
+
+@retry_on(ConnectionError, limit=1, delay=0.0371243, jitter=None)
+class Flaky(Task[None], name="cli.flaky"):
+    def work(self):
+        raise ConnectionError("try again")
+
+
+@queued(timeout=0.1)
+class Slow(Task[None], name="cli.slow"):
+    secret: str
+
+    def work(self):
+        time.sleep(2)
 
 
 class Sleep(Task[None], name="cli.sleep"):
@@ -122,7 +137,8 @@ def test_a_worker_runs_jobs_until_it_is_stopped(app, options):
 
     assert values == list(range(1, 21))
     assert worker.returncode == 0
-    assert "has started; Ctrl-C stops it." in errors
+    path = Path("app.db").resolve()
+    assert f"has started on {path}; Ctrl-C stops it." in errors
     assert "has stopped after" in errors
 
 
@@ -224,7 +240,7 @@ def test_what_runs_when_the_grace_is_over_is_given_back(app):
     assert job.crashes == 0
     told = errors.replace("<Worker of Queue('app.db', 'default'), 1 thread> ", "")
     assert told.splitlines() == [
-        "has started; Ctrl-C stops it.",
+        f"has started on {Path('app.db').resolve()}; Ctrl-C stops it.",
         GRACE,
         "has stopped after 0 legs, with 1 running job.",
     ]
@@ -264,6 +280,21 @@ def test_a_job_that_dies_is_told_without_its_inputs(app):
     assert line == (
         "the job of Ada of cli.fail has died: the card was declined; look at it with "
         "`python -m cmdx jobs queue_app:queue show 'of Ada'`"
+    )
+    assert "4111" not in errors
+
+
+def test_a_job_that_takes_longer_than_its_timeout_is_told_once(app):
+    worker = start("worker", "queue_app:queue")
+    app.queue.enqueue(app.Slow({"secret": "4111"}), id="of Ada").wait(60)
+    worker.send_signal(signal.SIGTERM)
+    _, errors = worker.communicate(timeout=60)
+
+    (line,) = [line for line in errors.splitlines() if "timeout" in line]
+    assert re.fullmatch(
+        r"the job of Ada of cli\.slow has been running for \d\.\d s, longer than its "
+        r"timeout, and cannot be stopped; if it hangs, restart the worker",
+        line,
     )
     assert "4111" not in errors
 
@@ -453,6 +484,53 @@ def test_a_job_is_shown_with_its_attempts_and_its_traceback(capsys):
     assert 'raise ValueError("no such order")' in printed
 
 
+def test_the_pause_before_a_job_runs_again_is_rounded(app, capsys):
+    app.queue.enqueue(app.Flaky(), id="flaky")
+    app.queue.drain()
+    assert main(["jobs", "queue_app:queue", "show", "flaky"]) == 0
+
+    assert "attempt 0: try again; waits 37.1 ms\n" in capsys.readouterr().out
+
+
+@pytest.fixture
+def unread(app):
+    """Enqueue a job that the workers of this process cannot read, and run a worker."""
+    job = app.queue.enqueue(app.Add(number=1), id="unread")
+    rename = "update cmdx_job set task = 'new:Task', module = 'new'"
+    app.queue.store.transact(lambda rows: rows.execute(rename))
+    app.queue.drain()
+    return job
+
+
+@pytest.mark.usefixtures("unread")
+def test_a_job_that_no_worker_could_read_is_shown_with_what_to_do(capsys):
+    assert main(["jobs", "queue_app:queue", "show", "unread"]) == 0
+    (line,) = [
+        line for line in capsys.readouterr().out.splitlines() if "unread: " in line
+    ]
+
+    assert re.fullmatch(
+        r"unread:   since 20[0-9: -]+ UTC no worker could read it; their logs say why. "
+        "Deploy one that can: after an hour the job is dead.",
+        line,
+    )
+
+
+@pytest.mark.usefixtures("unread")
+def test_a_job_that_no_worker_could_read_is_listed_as_such(capsys):
+    assert main(["jobs", "queue_app:queue", "list"]) == 0
+    assert capsys.readouterr().out == (
+        "unread  ready      new:Task  unread: no worker could read it\n"
+    )
+
+
+def test_an_unread_job_that_has_ended_does_not_wait_for_a_worker(unread, app, capsys):
+    app.queue.cancel(unread.id)
+    assert main(["jobs", "queue_app:queue", "list"]) == 0
+    assert main(["jobs", "queue_app:queue", "show", "unread"]) == 0
+    assert "no worker could read it" not in capsys.readouterr().out
+
+
 @pytest.mark.usefixtures("app")
 def test_a_job_that_is_not_there_is_an_error(capsys):
     assert main(["jobs", "queue_app:queue", "show", "nobody"]) == 1
@@ -504,6 +582,36 @@ def test_without_ids_or_a_filter_nothing_is_changed(action, capsys):
     )
 
 
+@pytest.mark.parametrize("state", ["ready", "held", "running"])
+@pytest.mark.usefixtures("app")
+def test_jobs_that_have_not_ended_cannot_be_replayed_by_their_state(state, capsys):
+    assert main(["jobs", "queue_app:queue", "replay", f"--state={state}"]) == 2
+    assert capsys.readouterr().err == (
+        f"replay changes only jobs that have ended, not those that are {state}. "
+        "Give --state done, dead or cancelled.\n"
+    )
+
+
+@pytest.mark.parametrize("state", ["done", "dead", "cancelled"])
+@pytest.mark.usefixtures("app")
+def test_jobs_that_have_ended_cannot_be_cancelled_by_their_state(state, capsys):
+    assert main(["jobs", "queue_app:queue", "cancel", f"--state={state}"]) == 2
+    assert capsys.readouterr().err == (
+        f"cancel changes only jobs that have not ended, not those that are {state}. "
+        "Give --state ready, held or running.\n"
+    )
+
+
+@pytest.mark.usefixtures("jobs")
+def test_jobs_are_replayed_and_cancelled_by_their_state(capsys):
+    assert main(["jobs", "queue_app:queue", "replay", "--state=done"]) == 0
+    assert main(["jobs", "queue_app:queue", "cancel", "--state=held"]) == 0
+    assert capsys.readouterr().out == "1 job\n1 job\n"
+
+    assert main(["jobs", "queue_app:queue", "replay", "--state=lost"]) == 2
+    assert "state is one of ready, held" in capsys.readouterr().err
+
+
 def test_a_queue_is_paused_and_resumed(app, capsys):
     assert main(["jobs", "queue_app:queue", "pause"]) == 0
     assert app.queue.paused
@@ -528,6 +636,28 @@ def test_a_filter_without_its_action_is_told_where_to_stand(words, example, caps
     assert exit_.value.code == 2
     told = f"Write the action first: python -m cmdx jobs {example}\n"
     assert capsys.readouterr().err.endswith(told)
+
+
+@pytest.mark.parametrize(
+    ("words", "option"),
+    [
+        ("jobs queue_app:queue cancel --everythin", "--everything"),
+        ("jobs queue_app:queue list --inp", "--inputs"),
+        ("jobs queue_app:queue list --stat=ready", "--state"),
+        ("worker queue_app:queue --process=2", "--processes"),
+        ("migrate app.db --sq", "--sql"),
+        ("run queue_app:Add --jso", "--json"),
+        ("demo --htm", "--html"),
+    ],
+)
+def test_a_shortened_option_is_answered_with_the_whole_one(words, option, app, capsys):
+    app.queue.enqueue(app.Add(number=1), id="kept")
+    with pytest.raises(SystemExit) as exit_:
+        main(words.split())
+
+    assert exit_.value.code == 2
+    assert capsys.readouterr().err.endswith(f"; did you mean {option}?\n")
+    assert app.queue.get("kept").state == "ready"
 
 
 @pytest.mark.parametrize("word", ["--replay", "-replay"])
@@ -602,6 +732,19 @@ def test_a_wrong_option_is_an_error_before_anything_is_started(
 ):
     assert main(["worker", "queue_app:queue", *options]) == 2
     assert capsys.readouterr().err.startswith(message)
+
+
+@pytest.mark.parametrize("options", [[], ["--processes=2"]])
+def test_a_queue_in_memory_gets_no_worker(options, app, monkeypatch, capsys):
+    monkeypatch.setattr(app, "queue", Queue("sqlite://"))
+
+    assert main(["worker", "queue_app:queue", *options]) == 2
+
+    assert capsys.readouterr().err == (
+        "Queue(':memory:', 'default') is in memory, where no other process can enqueue "
+        "jobs. Give it a file, as in Queue('app.db'), or run its jobs in the process "
+        "that enqueues them, with queue.worker().\n"
+    )
 
 
 @pytest.mark.usefixtures("app")

@@ -448,7 +448,7 @@ def test_an_input_written_as_an_option_is_told_how_to_be_written(
         ("run run_app:Greet --hlep", "--help"),
         ("demo --opne", "--open"),
         ("worker run_app:queue --treads 2", "--threads"),
-        ("jobs run_app:queue list --stat dead --limt=2", "--limit"),
+        ("jobs run_app:queue list --state dead --limt=2", "--limit"),
     ],
 )
 def test_a_misspelt_option_is_answered_with_the_right_one(words, option, capsys):

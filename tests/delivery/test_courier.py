@@ -722,6 +722,13 @@ def test_a_courier_takes_a_queue(store):
         Courier(store, {"paid": Endpoint("https://a.example")})
 
 
+def test_the_password_of_an_address_is_not_shown():
+    with pytest.raises(TypeError, match="got an instance of str") as caught:
+        Courier("postgresql://shop:secret@db/shop", {})
+
+    assert "secret" not in str(caught.value)
+
+
 def test_the_configuration_decides_the_retention(queue):
     paid = {"endpoint": "https://a.example"}
     config = {"capabilities": {"webhooks": {"paid": paid}}}

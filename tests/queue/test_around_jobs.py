@@ -291,7 +291,12 @@ def test_wrong_options_of_a_class_are_refused(options, message):
 
 @pytest.mark.parametrize(
     "error",
-    [JobGone("a"), JobGone("a", is_uncommitted=True), JobConflict("a", "x", "y")],
+    [
+        JobGone("a"),
+        JobGone("a", is_uncommitted=True),
+        JobGone("a", queue="mails"),
+        JobConflict("a", "x", "y"),
+    ],
 )
 def test_errors_of_jobs_pickle(error):
     copy = pickle.loads(pickle.dumps(error))

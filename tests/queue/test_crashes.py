@@ -49,7 +49,6 @@ from cmdx.queue import (
     claims,
     job_died,
     job_finished,
-    legs,
     table,
 )
 from cmdx.queue import worker as worker_module
@@ -138,6 +137,7 @@ def test_a_job_whose_processes_died_three_times_is_dead_and_takes_no_other_along
         assert queue.drain() == 3
     assert poison.refresh().state == JobState.DEAD
     assert isinstance(poison.result.cause, JobCrashed)
+    assert "3 processes died while they ran the job" in poison.reason
     assert poison.crashes == 3
     assert [job.refresh().state for job in others] == ["done"] * 3
     assert [name for name, _, _ in sent] == ["job_died", *["job_finished"] * 3]
@@ -435,19 +435,25 @@ def test_an_owner_may_not_end_what_was_replayed_meanwhile(queue, instant):
 
 
 @pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt, GeneratorExit])
-def test_what_would_end_the_process_counts_as_a_crash(queue, error):
+def test_what_would_end_the_process_counts_as_a_crash(queue, error, caplog):
     runs = []
 
     class Exit(Task[None], name="exit"):
         def work(self):
             runs.append(error)
-            raise error
+            raise error(3)
 
     with queue.worker():
         job = queue.enqueue(Exit())
         assert isinstance(job.wait(PATIENCE).cause, JobCrashed)
         assert queue.enqueue(Note(text="on")).wait(PATIENCE).value == "on"
     assert len(runs) == job.crashes == 3
+    said = f"{error.__name__}: 3"
+    assert f"3 times in a row, the last time by {said}, so it is not" in job.reason
+    assert [line for line in caplog.messages if said in line] == 3 * [
+        f"the job {job.id!r} raised {said}, which counts as a crash"
+    ]
+    assert "raise error(3)" in caplog.text
 
 
 def test_system_exit_in_async_work_counts_as_a_crash(queue):
@@ -650,12 +656,22 @@ def test_a_held_job_that_somebody_edited_lets_the_next_go(queue):
     assert jobs[1].refresh().state == JobState.DEAD
 
 
-def test_a_due_time_that_somebody_edited_stops_no_other_job(queue):
+@pytest.mark.parametrize("edited", [{"due_at": "abc"}, {"rank": 0.5}, {"rank": "abc"}])
+def test_a_place_in_the_queue_that_somebody_edited_stops_no_other_job(queue, edited):
     jobs = queue.enqueue_many([Note(), Note()])
-    edit(jobs[0], due_at="abc")
+    edit(jobs[0], **edited)
     with queue.worker():
         assert jobs[1].wait(PATIENCE).success
         assert queue.enqueue(Note()).wait(PATIENCE).success
+
+
+@pytest.mark.usefixtures("instant")
+def test_an_edited_job_that_is_due_later_hides_no_other(queue):
+    edited, other = queue.enqueue(Note(), after=1), queue.enqueue(Note(), after=2)
+    edit(edited, created_at="abc")
+    assert queue.drain(ahead=3) == 1
+    assert other.refresh().state == JobState.DONE
+    assert edited.refresh().state == JobState.DEAD
 
 
 def test_a_running_job_that_somebody_edited_stops_no_other(queue, instant):
@@ -983,7 +999,7 @@ def test_a_dead_job_is_ended_late_but_not_taken_up_again(queue, instant):
     assert following.refresh().state is JobState.DONE
 
 
-def test_a_module_that_exits_on_import_does_not_take_a_thread_along(
+def test_a_job_whose_module_exits_on_import_is_left_to_other_workers(
     queue, tmp_path, monkeypatch, caplog
 ):
     (tmp_path / "exits_on_import.py").write_text("raise SystemExit('no settings')")
@@ -994,13 +1010,14 @@ def test_a_module_that_exits_on_import_does_not_take_a_thread_along(
     with queue.worker():
         for _ in range(3):
             assert queue.enqueue(Note(text="fine")).wait(30).value == "fine"
-        wait_until(lambda: broken.refresh().crashes or broken.result)
+        wait_until(lambda: "exits_on_import:Note are left to other" in caplog.text)
 
-    assert "cannot be run" in caplog.text
+    assert "cannot be imported: SystemExit: no settings." in caplog.text
+    assert (broken.refresh().state, broken.crashes) == (JobState.READY, 0)
 
 
 def test_a_task_that_a_worker_does_not_know_is_logged_once(queue, caplog, monkeypatch):
-    monkeypatch.setattr(legs, "warned_of", set())
+    monkeypatch.setattr(claims, "warned_of", set())
     for job in queue.enqueue_many([Note(), Note()]):
         edit(job, task="nowhere:Note", module="nowhere")
     queue.drain()

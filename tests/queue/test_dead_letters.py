@@ -230,7 +230,7 @@ def test_a_job_that_ends_its_process_three_times_is_dead(queue):
     assert (job.refresh().state, job.crashes) == (DEAD, 3)
     assert after.refresh().state is DONE
     assert isinstance(job.result.cause, JobCrashed)
-    assert "3 processes died while they ran the job" in job.reason
+    assert "3 times in a row, the last time by SystemExit: 1" in job.reason
     assert sent[0][1]["job"].id == job.id
     assert queue.find(error=JobCrashed)[0].id == job.id
     with pytest.raises(JobCrashed):  # there is no error of the task
@@ -398,6 +398,19 @@ def test_a_job_that_has_not_ended_is_returned_as_it_is(queue):
 def test_a_job_that_is_not_there_cannot_be_replayed(queue, call):
     with pytest.raises(JobGone, match="nobody"):
         call(queue, "replay", "nobody")
+
+
+@on_each_store
+def test_a_job_of_another_queue_is_not_replayed_but_found(queue, call):
+    mails = Queue(queue.store, "mails")
+    job = mails.enqueue(Pay(customer=1))
+    mails.cancel(job.id)
+
+    with pytest.raises(JobGone, match=r"is in another queue, 'mails'\. Use that one"):
+        call(queue, "replay", job.id)
+
+    assert job.refresh().state is CANCELLED
+    assert call(mails, "replay", job.id).state is READY
 
 
 @on_each_store

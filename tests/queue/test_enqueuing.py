@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 import re
 import sys
@@ -12,16 +13,30 @@ from decimal import Decimal
 
 import attrs
 import pytest
-from queues import collected, column, edit, is_empty, on_each_server, on_each_store
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from queues import (
+    PATIENCE,
+    StillClock,
+    collected,
+    column,
+    edit,
+    is_empty,
+    on_each_server,
+    on_each_store,
+)
 
 from cmdx import (
     DefinitionError,
     RetryOptions,
     Task,
+    Workflow,
     after_execution,
+    clock,
     optional,
     output,
     task_started,
+    testing,
 )
 from cmdx.exceptions import DeprecatedTaskError, FinishedTaskError
 from cmdx.queue import (
@@ -31,9 +46,12 @@ from cmdx.queue import (
     Queue,
     current_job,
     job_enqueued,
+    jobs,
     progress,
     queued,
 )
+from cmdx.queue.claims import Claims
+from cmdx.queue.report import Demand
 from cmdx.stores import SqliteStore, StoreError
 from cmdx.wire import RefusedInputError, WireError
 
@@ -62,6 +80,13 @@ class Note(Task[None]):
 
     def work(self) -> None:
         self.ran.append(self.text)
+
+
+class AsyncNote(Note):
+    """Does so in an event loop."""
+
+    async def work(self) -> None:
+        super().work()
 
 
 @pytest.fixture
@@ -215,6 +240,15 @@ class Old(Task[None], deprecated="error"):
         pass
 
 
+class Sweep(Task[None]):
+    def work(self):
+        pass
+
+
+class Steps(Workflow):
+    steps = [ChargeCard]  # noqa: RUF012
+
+
 def ran_before():
     invocation = ChargeCard(order_id=7)
     invocation.run()
@@ -236,6 +270,8 @@ def local_class():
         (lambda: ChargeCard(order_id="x"), RefusedInputError, "order_id"),
         (lambda: ChargeCard(order_id=object()), RefusedInputError, "order_id"),
         (lambda: ChargeCard, TypeError, r"got the class ChargeCard\. Give it its"),
+        (lambda: Sweep, TypeError, r"got the class Sweep\. Write Sweep\(\)\."),
+        (lambda: Steps, TypeError, r"got the class Steps\. Give it its inputs: Steps"),
         (ChargeCard.execute, TypeError, "result of a task that has run"),
         (lambda: "charge", TypeError, "got 'charge'"),
         (ran_before, FinishedTaskError, "has already run, and an instance runs once"),
@@ -271,13 +307,15 @@ WRONG = [
         "takes after= or at=, got both",
     ),
     ({"at": datetime(2030, 1, 1)}, "at must be a datetime with a time zone"),  # noqa: DTZ001
-    ({"at": 1_900_000_000}, "at must be a datetime with a time zone"),
+    ({"at": datetime(2030, 1, 1)}, r"now\(UTC\) for now, or \.astimezone\(\) after"),  # noqa: DTZ001
+    ({"at": 1_900_000_000}, r"at must be a .*\. Write datetime\(\.\.\., tzinfo=UTC\)"),
     ({"priority": "high"}, "priority must be a whole number"),
     ({"priority": True}, "priority must be a whole number"),
     ({"priority": 2**31}, "priority must be a whole number of at most 31 bits"),
     ({"retry": 3}, r"retry must be RetryOptions\(max_attempts.* for example"),
     ({"after": timedelta(minutes=5)}, r"seconds: delta\.total_seconds\(\)"),
-    ({"delay": 3}, "no option 'delay'"),
+    ({"delay": 3}, "no option 'delay'; use `after`, in seconds"),
+    ({"timeout": 5}, r"no option 'timeout'; declare it with @queued\(timeout="),
     ({"prio": 3}, "no option 'prio'"),
 ]
 WRONG_ALONE = [
@@ -313,8 +351,13 @@ def test_a_wrong_option_of_many_is_refused_too(queue, options, message):
 
 @pytest.mark.parametrize("name", ["key", "id", "unique", "until", "within"])
 def test_many_jobs_cannot_have_one_identity(queue, name):
-    with pytest.raises(DefinitionError, match=f"no option '{name}'"):
+    with pytest.raises(DefinitionError, match=f"no option '{name}'; .*one by one"):
         queue.enqueue_many([ChargeCard(order_id=7)], **{name: "a"})
+
+
+def test_many_jobs_may_have_the_key_of_their_class(queue):
+    with pytest.raises(DefinitionError, match=r"declare it with @queued\(key="):
+        queue.enqueue_many([ChargeCard(order_id=7)], key="a")
 
 
 @pytest.mark.parametrize(
@@ -456,6 +499,40 @@ def test_jobs_run_by_priority_then_time_then_in_their_order(queue, ran):
     assert ran == ["high", "a", "b", "c", "low", "high and later", "later"]
 
 
+@settings(deadline=None, max_examples=60)
+@given(
+    waiting=st.lists(
+        st.tuples(st.integers(-12, 12), st.integers(0, 3), st.booleans()), max_size=40
+    )
+)
+@example(
+    waiting=[
+        *((level, 3, False) for level in range(7)),
+        *2 * [(-1, 0, True), (-1, 0, False)],
+    ]
+)
+@example(waiting=[*((level, 2, level % 3 > 0) for level in range(25)), (-1, 1, True)])
+def test_among_many_priorities_the_highest_that_is_due_goes_first(waiting):
+    Note.ran.clear()
+    with clock.use(StillClock()), testing.instant(), SqliteStore() as store:
+        queue = Queue(store)
+        for number, (priority, after, is_async) in enumerate(waiting):
+            note = (AsyncNote if is_async else Note)(text=str(number))
+            queue.enqueue(note, priority=priority, after=after)
+        queue.drain(ahead=3)
+
+    now = 0
+    left = {
+        str(number): (-priority, after, number)
+        for number, (priority, after, _) in enumerate(waiting)
+    }
+    for text in Note.ran:
+        now = max(now, min(after for _, after, _ in left.values()))
+        due = [place for place in left.values() if place[1] <= now]
+        assert left.pop(text) == min(due)
+    assert not left
+
+
 def test_of_jobs_that_have_waited_the_one_due_first_goes_first(queue, instant, ran):
     queue.enqueue(Note(text="second"), after=2)
     queue.enqueue(Note(text="first"), after=1)
@@ -464,6 +541,18 @@ def test_of_jobs_that_have_waited_the_one_due_first_goes_first(queue, instant, r
     queue.drain()
 
     assert ran == ["first", "second"]
+
+
+@on_each_store
+def test_two_kinds_of_jobs_that_fill_a_worker_do_not_hide_those_below(queue):
+    queue.enqueue_many([Note(text="a"), AsyncNote(text="b")], priority=1)
+    queue.enqueue(Note(text="c"))
+
+    with Claims(queue) as claims:
+        report = claims.do_round((), Demand(2))
+
+    assert [job.priority for job in report.claimed] == [1, 1]
+    assert report.next_due <= queue.store.now()
 
 
 # -- many ------------------------------------------------------------------------------
@@ -626,7 +715,8 @@ def test_a_job_that_has_just_arrived_is_held(queue):
         ({"state": "lost"}, "state is one of ready, held, running, done, dead"),
         ({"since": datetime(2030, 1, 1)}, "since must be a datetime with a time"),  # noqa: DTZ001
         ({"until": "now"}, "until must be a datetime with a time zone"),
-        ({"since": datetime(2030, 1, 1)}, "such as datetime.2030, 1, 31, tzinfo=UTC."),  # noqa: DTZ001
+        ({"since": datetime(2030, 1, 1)}, r"or \.astimezone\(\) after a local time"),  # noqa: DTZ001
+        ({"until": "now"}, r"\. Write datetime\(\.\.\., tzinfo=UTC\)"),
         ({"customer": 1}, "find has no option 'customer'"),
         ({"key": 7}, "find: key must be a text, got 7"),
         ({"error": ValueError("no")}, "find: error must be the class of an error, or"),
@@ -760,7 +850,7 @@ def why_it_waits(job):
 
 NO_WORKER = "no worker of the queue 'default' is running. "
 START_ONE = (
-    "Start one with `python -m cmdx worker app:queue`, "
+    "Start one with `python -m cmdx worker MODULE:QUEUE`, "
     "or run what is due here with queue.drain()."
 )
 
@@ -773,6 +863,31 @@ def test_a_time_out_tells_that_no_worker_is_running(queue):
     assert why_it_waits(queue.enqueue(Pay(customer=1))) == (
         f"it is ready, and {NO_WORKER}{START_ONE}"
     )
+
+
+def test_a_time_out_tells_to_drain_until_the_job_is_due(queue):
+    assert why_it_waits(queue.enqueue(Pay(customer=1), after=59.5)) == (
+        f"it is ready, and due in 59.5 s, and {NO_WORKER}Start one in this process "
+        "with queue.worker(), or run it here with queue.drain(ahead=60)."
+    )
+
+
+@on_each_server
+@pytest.mark.parametrize(
+    ("state", "why"),
+    [
+        ("ready", "the job 'a' of the same key is ready, and due in 60.0 s."),
+        ("running", "the job 'a' of the same key is running."),
+    ],
+)
+def test_a_time_out_of_a_held_job_tells_what_is_before_it(queue, state, why):
+    first = queue.enqueue(Pay(customer=1), id="a", key="k", after=60)
+    second = queue.enqueue(Pay(customer=1), key="k")
+    queue.drain()
+    edit(first, state=state)
+    add_worker(queue, lease=30.0)
+
+    assert why_it_waits(second) == f"it is held: {why}"
 
 
 def test_a_queue_in_memory_needs_a_worker_of_the_same_process(queue):
@@ -811,6 +926,76 @@ def test_a_time_out_with_a_worker_tells_the_state(queue, options, why):
     add_worker(queue, lease=30.0)
 
     assert why_it_waits(queue.enqueue(Pay(customer=1), **options)) == why
+
+
+class Outer(Task[None]):
+    """Waits for another job, which no thread is left for."""
+
+    queue = None
+
+    def work(self) -> None:
+        wait_in_vain(self.queue)
+
+
+def wait_in_vain(queue):
+    queue.enqueue(Pay(customer=1), id="inner").wait()
+
+
+def await_in_vain(queue):
+    async def enqueue_and_await():
+        await (await queue.aenqueue(Pay(customer=1), id="inner"))
+
+    asyncio.run(enqueue_and_await())
+
+
+def wait_inside_of_a_job(queue):
+    Outer.queue = queue
+    with queue.worker():
+        queue.enqueue(Outer()).wait()
+
+
+class CancelWhenTold(logging.Handler):
+    """Cancels the job that somebody waits for in vain, so that the wait ends."""
+
+    def __init__(self, queue):
+        super().__init__()
+        self.queue = queue
+
+    def emit(self, record):
+        if "'inner'" in record.getMessage():
+            self.queue.cancel("inner")
+
+
+@pytest.mark.parametrize(
+    ("wait", "why"),
+    [
+        (wait_in_vain, f"it is ready, and {NO_WORKER}"),
+        (await_in_vain, f"it is ready, and {NO_WORKER}"),
+        (wait_inside_of_a_job, f"it is ready, and {BUSY}"),
+    ],
+)
+def test_who_waits_in_vain_is_told_why(store, monkeypatch, caplog, wait, why):
+    queue = Queue(store)
+    told = CancelWhenTold(queue)
+    logging.getLogger("cmdx").addHandler(told)
+    monkeypatch.setattr(jobs, "WARN_AFTER", 0.0)
+    try:
+        wait(queue)
+    finally:
+        logging.getLogger("cmdx").removeHandler(told)
+
+    said = f"the job 'inner' has not ended yet: {why}"
+    assert any(text.startswith(said) for text in caplog.messages)
+
+
+def test_who_waits_for_a_job_that_runs_is_told_nothing(store, monkeypatch, caplog):
+    queue = Queue(store)
+    with queue.worker():
+        queue.enqueue(Pay(customer=1)).wait(PATIENCE)  # the worker is there
+        monkeypatch.setattr(jobs, "WARN_AFTER", 0.0)
+        assert queue.enqueue(Pay(customer=1)).wait(PATIENCE).success
+
+    assert "has not ended" not in caplog.text
 
 
 def test_a_time_out_tells_that_nobody_can_read_the_job(queue):

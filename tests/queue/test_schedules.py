@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -641,13 +642,46 @@ def test_a_schedule_that_somebody_edited_stops_no_other(queue, columns):
     assert [each.inputs["number"] for each in queue.find()].count(2) == 2
 
 
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"inputs": "{", "template": "{"},
+        {"cron": "nonsense", "every": None},
+        {"cron": 5, "every": None},
+        {"due_at": -1e300, "cron": "* * * * *", "every": None},
+    ],
+)
 @pytest.mark.usefixtures("instant")
-def test_a_schedule_whose_inputs_are_no_json_says_so_and_fires_no_more(queue, caplog):
+def test_a_schedule_that_nobody_can_read_says_so_and_fires_no_more(
+    queue, caplog, columns
+):
     schedule = queue.schedule(Digest(), every=60)
-    edit_row(queue.store, "cmdx_schedule", schedule.id, inputs="{", template="{")
+    edit_row(queue.store, "cmdx_schedule", schedule.id, **columns)
     assert queue.drain(ahead=3600) == 0
     assert caplog.text.count("cannot be read, and does not fire any more") == 1
     assert queue.unschedule(schedule.id)
+
+
+@pytest.mark.usefixtures("instant")
+def test_a_schedule_is_left_to_workers_that_have_cronsim(queue, caplog, monkeypatch):
+    queue.schedule(Digest(), cron="* * * * *")
+    with monkeypatch.context() as patches:
+        patches.setitem(sys.modules, "cronsim", None)
+        assert queue.drain(ahead=180) == 0
+
+    assert caplog.text.count("left to other workers, because schedules by cron") == 1
+    assert queue.drain(ahead=60) == 2  # what was missed, and the next one
+
+
+@pytest.mark.usefixtures("instant")
+def test_a_schedule_is_left_to_workers_that_have_its_zone(queue, caplog):
+    schedule = queue.schedule(Digest(), cron="* * * * *")
+    edit_row(queue.store, "cmdx_schedule", schedule.id, zone="Mars/Olympus")
+    assert queue.drain(ahead=180) == 0
+
+    assert caplog.text.count("there is no time zone 'Mars/Olympus'") == 1
+    edit_row(queue.store, "cmdx_schedule", schedule.id, zone="UTC")
+    assert queue.drain(ahead=60) == 2
 
 
 def test_an_expression_with_seconds_is_refused(queue):

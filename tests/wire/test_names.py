@@ -9,7 +9,14 @@ import sys
 import pytest
 
 from cmdx import DefinitionError, Task
-from cmdx.wire import UnknownTaskError, WireError, dump_invocation, load_invocation
+from cmdx.wire import (
+    UnknownTaskError,
+    WireError,
+    dump_invocation,
+    dump_result,
+    load_invocation,
+    load_result,
+)
 
 
 class Ship(Task[None]):
@@ -117,8 +124,11 @@ def test_a_local_class_needs_a_name():
     class Local(Task[None]):
         def work(self) -> None: ...
 
-    with pytest.raises(WireError, match=r'Local is defined in a function.*name="'):
+    with pytest.raises(WireError, match=r"Local is defined in a function") as refusal:
         dump_invocation(Local())
+    assert str(refusal.value).endswith(
+        'name it, name="...", and define it in each process that runs it.'
+    )
 
 
 def test_a_class_that_another_one_has_replaced_is_refused(monkeypatch):
@@ -146,10 +156,11 @@ print(json.dumps(data))
 """
 
 
-def run_program(*command, folder):
+def run_program(*command, folder, typed=""):
     return subprocess.run(  # noqa: S603
         [sys.executable, *command],
         cwd=folder,
+        input=typed,
         capture_output=True,
         text=True,
         check=False,
@@ -179,7 +190,38 @@ def test_a_class_of_a_program_that_cannot_be_imported_is_refused(tmp_path):
 
     done = run_program("not-a-module.py", folder=tmp_path)
 
-    assert "Move it to a module of its own." in done.stderr
+    assert "Move it to a module of its own, and import it from there." in done.stderr
+
+
+def test_a_class_of_a_program_that_ends_in_a_shell_is_called_by_its_module(tmp_path):
+    (tmp_path / "jobs.py").write_text(PROGRAM)
+
+    done = run_program("-i", "jobs.py", folder=tmp_path, typed=PROGRAM[1:])
+
+    assert done.stdout.splitlines() == [json.dumps(stored("jobs:Greet", "jobs"))] * 2
+
+
+@pytest.mark.parametrize("command", [(), ("jobs.py",)])
+def test_a_class_that_is_typed_into_a_shell_is_refused(tmp_path, command):
+    (tmp_path / "jobs.py").write_text(PROGRAM.replace("Greet", "Greeting"))
+
+    done = run_program("-i", *command, folder=tmp_path, typed=PROGRAM[1:])
+
+    assert "Greet is defined in the main program" in done.stderr
+    assert "Move it to a module of its own, and import it from there." in done.stderr
+
+
+@pytest.mark.parametrize("flags", [(), ("-i",)])
+@pytest.mark.parametrize("below", ["", "shop"])
+def test_a_program_in_a_package_is_told_to_start_as_a_module(tmp_path, flags, below):
+    (tmp_path / "shop").mkdir()
+    (tmp_path / "shop" / "__init__.py").touch()
+    (tmp_path / "shop" / "jobs.py").write_text(PROGRAM)
+    path = "jobs.py" if below else "shop/jobs.py"
+
+    done = run_program(*flags, path, folder=tmp_path / below)
+
+    assert f"Start it as `python -m shop.jobs` in the folder {tmp_path}." in done.stderr
 
 
 NAMED_PROGRAM = """
@@ -229,7 +271,7 @@ def test_a_listed_package_is_imported(shop):
 def test_a_package_without_tasks_that_is_not_listed_is_not_imported(shop):
     data = stored(f"{shop}.billing:Charge")
 
-    with pytest.raises(UnknownTaskError, match=rf"allow it with tasks=\('{shop}',\)"):
+    with pytest.raises(UnknownTaskError, match=rf"Queue\(\.\.\., tasks=\('{shop}',\)"):
         load_invocation(data, tasks=(shop[:-1], "billing"))
     assert shop not in sys.modules
 
@@ -244,16 +286,45 @@ def test_a_package_that_has_a_task_may_have_more(shop, monkeypatch):
 def test_a_module_that_is_gone_is_named(shop):
     data = stored(f"{shop}.gone:Charge")
 
-    with pytest.raises(UnknownTaskError, match=r"gone cannot be imported"):
+    with pytest.raises(UnknownTaskError, match=r"gone cannot be imported") as refusal:
         load_invocation(data, tasks=(shop,))
+    assert f"Make `import {shop}.gone` work first, keep its old" in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    "source", ["raise RuntimeError('no database.')", "import not_there"]
+)
+def test_a_module_that_cannot_be_imported_is_to_be_mended(shop, tmp_path, source):
+    (tmp_path / shop / "broken.py").write_text(source)
+    data = stored(f"{shop}.broken:Charge")
+
+    with pytest.raises(UnknownTaskError, match="cannot be imported") as refusal:
+        load_invocation(data, tasks=(shop,))
+    assert str(refusal.value).endswith(f". Make `import {shop}.broken` work first.")
 
 
 def test_a_module_that_raises_when_it_is_imported_is_named(shop, tmp_path):
     (tmp_path / shop / "broken.py").write_text("raise RuntimeError('no database.')")
     data = stored(f"{shop}.broken:Charge")
 
-    with pytest.raises(UnknownTaskError, match=r"RuntimeError: no database\. Define"):
+    with pytest.raises(UnknownTaskError, match=r"RuntimeError: no database\. Make"):
         load_invocation(data, tasks=(shop,))
+
+
+def test_a_module_that_exits_when_it_is_imported_is_named(shop, tmp_path):
+    (tmp_path / shop / "script.py").write_text("raise SystemExit(5)")
+    data = stored(f"{shop}.script:Charge")
+
+    with pytest.raises(UnknownTaskError, match=r"cannot be imported: SystemExit: 5\."):
+        load_invocation(data, tasks=(shop,))
+
+
+def test_a_result_whose_module_exits_when_it_is_imported_is_read(shop, tmp_path):
+    (tmp_path / shop / "script.py").write_text("raise SystemExit(5)")
+    data = dump_result(Ship.execute())
+    data |= {"task": f"{shop}.script:Charge", "module": f"{shop}.script"}
+
+    assert "order_id is required" in load_result(data, tasks=(shop,)).reason
 
 
 def test_a_name_decides_over_the_module_beside_it(shop):
