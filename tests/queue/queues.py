@@ -49,23 +49,25 @@ class Servers:
 
     @cache  # noqa: B019 -- there is one
     def store(self):
-        from cmdx.stores import PostgresStore
-
-        class SameClock(PostgresStore):
-            """Its server has our clock, so that times are exact."""
-
-            def _measure(self, statements):
-                super()._measure(statements)
-                self._offset = 0.0
-
         address = self._stack.enter_context(postgres_schema())
-        store = SameClock(address, migrate=True)
-        self._stack.callback(store.close)
+        store = self._stack.enter_context(postgres_store(address, migrate=True))
         store.address = address
         return store
 
     def close(self):
         self._stack.close()
+
+
+def postgres_store(address, **options):
+    """Open a store whose server has our clock, so that times are exact."""
+    from cmdx.stores import PostgresStore
+
+    class SameClock(PostgresStore):
+        def _measure(self, statements):
+            super()._measure(statements)
+            self._offset = 0.0
+
+    return SameClock(address, **options)
 
 
 def empty_tables(store):

@@ -14,6 +14,14 @@ from subprocess import PIPE, Popen
 from threading import Event
 
 import pytest
+from queues import (
+    PATIENCE,
+    edit,
+    is_postgres,
+    on_each_server,
+    on_each_store,
+    postgres_store,
+)
 from services import postgres_schema
 
 from cmdx import clock
@@ -21,16 +29,10 @@ from cmdx.declare.keywords import named_tasks
 from cmdx.queue import JobState, Queue
 from cmdx.stores import SqliteStore
 
-PATIENCE = 30.0
-"""Seconds after which something that never comes has failed."""
+__all__ = ["PATIENCE", "edit", "is_postgres", "on_each_server", "on_each_store"]
 
 HERE = Path(__file__).parent
 
-on_each_store = pytest.mark.parametrize(
-    "store", ["memory", "file", "postgresql"], indirect=True
-)
-on_each_server = pytest.mark.parametrize("store", ["file", "postgresql"], indirect=True)
-"""Databases that others can open too."""
 on_a_file = pytest.mark.parametrize("store", ["file"], indirect=True)
 
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
@@ -70,11 +72,9 @@ def new_store(kind, directory):
         with SqliteStore(directory / "app.db") as store:
             yield store
     else:
-        from cmdx.stores import PostgresStore
-
         with (
             postgres_schema() as address,
-            PostgresStore(address, migrate=True) as store,
+            postgres_store(address, migrate=True) as store,
         ):
             store.address = address
             yield store
@@ -87,19 +87,8 @@ def opened_again(store):
         with SqliteStore(store.name) as other:
             yield other
         return
-    from cmdx.stores import PostgresStore
-
-    with PostgresStore(store.address) as other:
+    with postgres_store(store.address) as other:
         yield other
-
-
-def is_postgres(store):
-    return store.name.startswith("postgresql")
-
-
-def edit(job, **columns):
-    """Change what is stored about a job, as somebody else may."""
-    edit_row(job._queue.store, "cmdx_job", job.id, **columns)
 
 
 def edit_row(store, table, key, **columns):
