@@ -190,6 +190,8 @@ class DramatiqPlace:
         name = f"{self.queue}.XQ"
         if hasattr(self.broker, "client"):
             return self.broker.client.zcard(f"dramatiq:{name}")
+        # The first message of a test may not have been sent yet.
+        self.broker.declare_queue(self.queue, ensure=True)
         found = self.broker.channel.queue_declare(name, passive=True)
         return found.method.message_count
 
