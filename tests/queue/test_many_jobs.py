@@ -28,27 +28,31 @@ class Count(Task[int], name="many.count"):
 @pytest.fixture(scope="module")
 def filled():
     """Return two queues in memory, with few and with many jobs of several kinds."""
-    queues = {}
-    for count in (FEW, MANY):
-        queue = queues[count] = Queue(SqliteStore(), f"{count} jobs")
-        row = queue._new_row(Count(number=7))
-        queue.store.transact(partial(fill, row=row, count=count))
-    return queues
+    return {count: queue_with(new_rows(count)) for count in (FEW, MANY)}
 
 
-def fill(statements, row, count):
-    """Store ready jobs of three priorities, delayed ones, and ones that are done."""
+def queue_with(rows):
+    """Return a queue in memory that has jobs."""
+    queue = Queue(SqliteStore())
+    row = queue._new_row(Count(number=7))
+    now = row["due_at"]
+    rows = [{**row, **facts, "due_at": now + delay} for delay, facts in rows]
+    queue.store.transact(partial(records.insert_jobs, rows=rows))
+    return queue
+
+
+def new_rows(count):
+    """Return ready jobs of three priorities, delayed ones, and ones that are done."""
     rows = []
     for number in range(count):
-        kind = number % 5
-        rank = -2 * (number % 3)
-        delay = 1e6 if kind == 3 else 0.0
-        state = "done" if kind == 4 else "ready"
-        facts = {"id": f"{number}", "rank": 0 if kind == 4 else rank, "state": state}
-        due = row["due_at"] + delay - (0 if kind == 4 else 1)
-        timing = AFTER if delay else None
-        rows.append({**row, **facts, "due_at": due, "timing": timing})
-    records.insert_jobs(statements, rows)
+        kind, rank = number % 5, -2 * (number % 3)
+        if kind == 3:
+            rows.append((1e6, {"id": f"{number}", "rank": rank, "timing": AFTER}))
+        elif kind == 4:
+            rows.append((0.0, {"id": f"{number}", "rank": 0, "state": "done"}))
+        else:
+            rows.append((-1.0, {"id": f"{number}", "rank": rank}))
+    return rows
 
 
 def steps_of(queue, run):
@@ -94,16 +98,11 @@ def test_a_round_keeps_only_what_it_has_claimed(filled):
     assert peak < 2_000_000
 
 
-def end_what_is_due(statements):
-    sql = "update cmdx_job set state = 'done', rank = 0 where due_at < :now"
-    statements.execute(sql, now=statements.now)
-
-
-def test_delayed_jobs_do_not_keep_a_worker_busy(filled):
+def test_delayed_jobs_do_not_keep_a_worker_busy():
     """An idle worker looks when the next job is due, without reading all of them."""
     idle = {}
-    for count, queue in filled.items():
-        queue.store.transact(end_what_is_due)
+    for count in (FEW, MANY):
+        queue = queue_with(row for row in new_rows(count) if row[0] >= 0)
         with Claims(queue) as claims:
             claims.do_round((), Demand(50))
             idle[count] = steps_of(queue, lambda c=claims: c.do_round((), Demand(50)))
