@@ -72,17 +72,20 @@ async def continue_attempts(task: Invocation, run: Run, earlier: Suspended) -> N
     """Go on after the attempts of an *earlier* leg, unless the deadline has passed."""
     for problem in earlier.errors:
         run.errors.add(*problem)
-    start, duration, error, _, rule = run.record.attempts[-1]
-    if deadlines.allows(0.0):
-        if task_retried.receivers:
-            announce_retry(task, run, error, rule)
-        await run_attempts(task, run)
+    if not deadlines.allows(0.0):
+        run.attempt -= 1
+        end_late(task, run)
         return
-    run.attempt -= 1
-    run.record.attempts = [
-        *run.record.attempts[:-1],
-        (start, duration, error, None, rule),
-    ]
+    if task_retried.receivers:
+        _, _, error, _, rule = run.record.attempts[-1]
+        announce_retry(task, run, error, rule)
+    await run_attempts(task, run)
+
+
+def end_late(task: Invocation, run: Run) -> None:
+    """End the run by its last error: the deadline has passed since."""
+    *others, (start, duration, error, _, rule) = run.record.attempts
+    run.record.attempts = [*others, (start, duration, error, None, rule)]
     end(task, error, Stop.DEADLINE)
 
 
@@ -147,7 +150,7 @@ def add_attempt(
 
 
 async def pause(task: Invocation, run: Run) -> None:
-    """Pause before the next attempt; an error raised meanwhile ends the run."""
+    """Pause before the next attempt, unless an error or the deadline ends the run."""
     if run.pause > run.longest_pause:
         raise suspend(run)
     try:
@@ -158,6 +161,9 @@ async def pause(task: Invocation, run: Run) -> None:
         del error  # what a signal handler raised leads to this frame
         if not end(task, raised, Stop.NOT_LISTED):
             raise
+    else:
+        if not deadlines.allows(0.0):  # it took longer, or the job was cancelled
+            end_late(task, run)
 
 
 def start_next_attempt(task: Invocation, run: Run) -> None:

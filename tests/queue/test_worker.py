@@ -27,7 +27,7 @@ from workers import (
 )
 
 import cmdx
-from cmdx import CmdxError, RetryOptions, Task, retry_on, task_cancelled
+from cmdx import CmdxError, RetryOptions, Task, clock, retry_on, task_cancelled
 from cmdx.queue import (
     JobCancelled,
     JobState,
@@ -310,6 +310,29 @@ def test_a_cancelled_job_that_succeeds_all_the_same_is_done(queue):
         assert queue.cancel(job.id)
         assert job.wait(PATIENCE).value == 7
     assert job.state == JobState.DONE
+
+
+def test_a_job_that_is_cancelled_in_a_pause_makes_no_further_attempt(queue):
+    is_paused, calls = Event(), []
+
+    class LongPauses(clock.Clock):
+        def sleep(self, seconds):
+            is_paused.set()
+            wait_until(lambda: cmdx.remaining() == 0)
+
+    @retry_on(ConnectionError, limit=3, delay=0.9)
+    class FailsOnce(Task[None], name="fails.once"):
+        def work(self):
+            calls.append(self.attempt)
+            if self.attempt == 0:
+                raise ConnectionError
+
+    with clock.use(LongPauses()), queue.worker():
+        job = queue.enqueue(FailsOnce())
+        assert is_paused.wait(PATIENCE)
+        assert queue.cancel(job.id)
+        job.wait(PATIENCE)
+    assert (job.state, calls) == (JobState.CANCELLED, [0])
 
 
 def test_a_cancelled_job_is_rolled_back_even_if_its_error_would_be_retried(queue):

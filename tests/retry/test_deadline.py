@@ -65,6 +65,26 @@ def test_a_block_has_a_deadline_too(execute, takes, calls):
     assert result.stopped is Stop.DEADLINE
 
 
+@pytest.mark.parametrize(("late", "calls"), [(0.04, 2), (0.06, 1)])
+def test_no_attempt_begins_after_a_pause_that_took_too_long(
+    execute, still, monkeypatch, late, calls
+):
+    def oversleep(seconds):
+        still.seconds += seconds + late
+
+    async def aoversleep(seconds):
+        oversleep(seconds)
+
+    monkeypatch.setattr(still, "sleep", oversleep)
+    monkeypatch.setattr(still, "asleep", aoversleep)
+
+    result = execute(down(deadline=0.30))
+
+    assert len(result.context.calls) == len(result.attempts) == calls
+    assert (result.retries, result.stopped) == (calls - 1, Stop.DEADLINE)
+    assert result.attempts[-1].pause is None
+
+
 @pytest.mark.parametrize(
     ("delay", "retries", "stopped"),
     [(0.001, 1, Stop.EXHAUSTED), (3600, 0, Stop.DEADLINE)],
