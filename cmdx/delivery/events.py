@@ -152,7 +152,7 @@ def sending(
 
     Attempts that an event of this id has left, which was removed, are not its own.
     """
-    action = actions.enqueuing(queue, row, task, may_be_there=has_id)
+    action = actions.enqueuing(queue, row, task, may_exist=has_id)
     if not has_id:
         return action
 
@@ -169,7 +169,7 @@ def sending(
 
 async def send_within(outbox: Outbox, row: Row, *, has_id: bool) -> JobRecord | None:
     """Do what ``sending`` does, by the connection of the caller."""
-    found = await write_in_outbox(outbox, row, may_be_there=has_id)
+    found = await write_in_outbox(outbox, row, may_exist=has_id)
     if found is not None:
         take_equal_inputs(row, found)
     elif has_id:

@@ -62,12 +62,12 @@ class Action(Generic[U, R]):
 
 
 def enqueuing(
-    queue: Queue, row: Row, invocation: Task[V], *, may_be_there: bool
+    queue: Queue, row: Row, invocation: Task[V], *, may_exist: bool
 ) -> Action[JobRecord | None, Job[V]]:
     """Store a job, unless one has its id or its unique text."""
 
     def write(statements: Statements) -> JobRecord | None:
-        return write_row(statements, row, may_be_there=may_be_there)
+        return write_row(statements, row, may_exist=may_exist)
 
     def tell(found: JobRecord | None) -> Job[V]:
         if found is not None:

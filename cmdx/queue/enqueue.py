@@ -249,34 +249,42 @@ def until_text(until: object, unique: str | None, now: float) -> str | None:
 # -- writing ------------------------------------------------------------------------
 
 
-def write_row(
-    statements: Statements, row: Row, *, may_be_there: bool
-) -> JobRecord | None:
+def write_row(statements: Statements, row: Row, *, may_exist: bool) -> JobRecord | None:
     """
     Store a new job; return the one that has its id or unique text, None if none has.
 
     Args:
         statements: Those of the transaction.
         row: The values.
-        may_be_there: Whether the caller has given the id or a unique text.
+        may_exist: Whether the caller has given the id or a unique text.
     """
-    if not may_be_there:
+    if not may_exist:
         records.insert_job(statements, row)
         return None
     while not records.insert_unless_there(statements, row):
-        found = records.peek_job(statements, row["id"])
+        found = job_in_the_way(statements, row)
         if found is not None:
             return found
-        holder = records.load_unique(statements, row["queue"], row["unique_held"] or "")
-        if holder is not None and not table.has_lapsed(holder, statements.now):
-            return holder
-        if holder is not None:
-            statements.execute(records.FREE_UNIQUE, sequence=holder.sequence)
+    return None
+
+
+def job_in_the_way(statements: Statements, row: Row) -> JobRecord | None:
+    """Return the job that has the id or the unique text of a new one."""
+    text, now = row["unique_held"] or "", statements.now
+    found = records.peek_job(statements, row["id"])
+    if found is not None and not table.is_past_keeping(found, now):
+        return found
+    if found is not None:
+        statements.execute(records.REMOVE_JOB, sequence=found.sequence)
+    holder = records.load_unique(statements, row["queue"], text)
+    if holder is None or not table.has_lapsed(holder, now):
+        return holder
+    statements.execute(records.FREE_UNIQUE, sequence=holder.sequence)
     return None
 
 
 def record_of_row(row: Row) -> JobRecord:
-    """Return the record of a job that was just written."""
+    """Return the record of a job that was just written; its number is not known."""
     return EMPTY._replace(**row)
 
 

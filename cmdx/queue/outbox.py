@@ -35,26 +35,27 @@ class Outbox:
         """What wakes workers when the transaction is committed."""
         self._store = store
         self._awaits = awaits
-        self._has_whole_database = connection.dialect == "sqlite"
+        self._has_only_write_lock = connection.dialect == "sqlite"
 
-    async def free_text(self, holder: JobRecord) -> None:
+    async def change_other_job(self, sql: str, job: JobRecord) -> None:
         """
-        Take the unique text from a job whose time for it is over.
+        Change the row of a job whose id or unique text is free again.
 
         PostgreSQL locks the row until the transaction ends, and a worker that runs the
         job would wait for that. So it is done in a transaction of the store.
         """
-        if self._has_whole_database:
-            await self.execute(records.FREE_UNIQUE, sequence=holder.sequence)
+        change = partial(change_job, sql, job.sequence)
+        if self._has_only_write_lock:
+            await self.execute(sql, sequence=job.sequence)
         elif self._awaits:
-            await self._store.atransact(partial(free_text, holder.sequence))
+            await self._store.atransact(change)
         else:
-            self._store.transact(partial(free_text, holder.sequence))
+            self._store.transact(change)
 
 
-def free_text(sequence: int, statements: Statements) -> None:
-    """Take the unique text from a job."""
-    statements.execute(records.FREE_UNIQUE, sequence=sequence)
+def change_job(sql: str, sequence: int, statements: Statements) -> None:
+    """Change the row of one job."""
+    statements.execute(sql, sequence=sequence)
 
 
 async def outbox_of(
@@ -84,7 +85,7 @@ def require_plain(connection: object, twin: str, *, awaits: bool) -> None:
 
 
 async def write_in_outbox(
-    outbox: Outbox, row: Row, *, may_be_there: bool
+    outbox: Outbox, row: Row, *, may_exist: bool
 ) -> JobRecord | None:
     """
     Store a new job by the user's connection.
@@ -92,31 +93,42 @@ async def write_in_outbox(
     Return the job that has its id or unique text, None if none has. Nothing here fails
     because of a conflict: that would end the transaction, which is not ours to end.
     """
-    if not may_be_there:
+    found = None
+    if may_exist:
+        found = await write_unless_there(outbox, row)
+    else:
         await outbox.execute(records.INSERT, **row)
-    while may_be_there:
+    if found is None and outbox.announcement is not None:
+        await outbox.execute(outbox.announcement)
+    return found
+
+
+async def write_unless_there(outbox: Outbox, row: Row) -> JobRecord | None:
+    """Store a new job, or return the one that has its id or its unique text."""
+    while True:
         found = await job_in_the_way(outbox, row)
         if found is not None:
             return found
         await outbox.execute(records.INSERT_UNLESS_THERE, **row)
         if await was_written(outbox, row):
-            break  # no other transaction was faster
-    if outbox.announcement is not None:
-        await outbox.execute(outbox.announcement)
-    return None
+            return None  # no other transaction was faster
 
 
 async def job_in_the_way(outbox: Outbox, row: Row) -> JobRecord | None:
     """Return the job that has the id or the unique text of a new one."""
+    text, now = row["unique_held"], row["created_at"]
     found = records.first_record(await outbox.execute(records.PEEK, id=row["id"]))
-    text = row["unique_held"]
-    if found is not None or text is None:
+    if found is not None and not table.is_past_keeping(found, now):
         return found
+    if found is not None:
+        await outbox.change_other_job(records.REMOVE_JOB, found)
+    if text is None:
+        return None
     rows = await outbox.execute(records.PEEK_UNIQUE, queue=row["queue"], text=text)
     holder = records.first_record(rows)
-    if holder is None or not table.has_lapsed(holder, row["created_at"]):
+    if holder is None or not table.has_lapsed(holder, now):
         return holder
-    await outbox.free_text(holder)
+    await outbox.change_other_job(records.FREE_UNIQUE, holder)
     return None
 
 

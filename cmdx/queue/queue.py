@@ -137,14 +137,12 @@ class Queue:
                 in its transaction, and is there if you commit.
         """
         row = self._new_row(invocation, **options)
-        within, may_be_there = options.get("within"), has_identity(options)
+        within, may_exist = options.get("within"), has_identity(options)
         if within is not None:
             outbox = drive(outbox_of(within, self.store, awaits=False))
-            found = drive(write_in_outbox(outbox, row, may_be_there=may_be_there))
+            found = drive(write_in_outbox(outbox, row, may_exist=may_exist))
             return actions.uncommitted(self, found, row, invocation)
-        return self._do(
-            actions.enqueuing(self, row, invocation, may_be_there=may_be_there)
-        )
+        return self._do(actions.enqueuing(self, row, invocation, may_exist=may_exist))
 
     async def aenqueue(
         self, invocation: Task[V], /, **options: Unpack[EnqueueKeywords]
@@ -155,13 +153,13 @@ class Queue:
         *within* may be an asynchronous connection.
         """
         row = self._new_row(invocation, **options)
-        within, may_be_there = options.get("within"), has_identity(options)
+        within, may_exist = options.get("within"), has_identity(options)
         if within is not None:
             outbox = await outbox_of(within, self.store, awaits=True)
-            found = await write_in_outbox(outbox, row, may_be_there=may_be_there)
+            found = await write_in_outbox(outbox, row, may_exist=may_exist)
             return actions.uncommitted(self, found, row, invocation)
         return await self._ado(
-            actions.enqueuing(self, row, invocation, may_be_there=may_be_there)
+            actions.enqueuing(self, row, invocation, may_exist=may_exist)
         )
 
     def enqueue_many(

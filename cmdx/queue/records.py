@@ -116,6 +116,7 @@ REMOVE_ENDED = """
     )
 """
 REMOVE = "delete from cmdx_job where sequence = :sequence and state = :state"
+REMOVE_JOB = "delete from cmdx_job where sequence = :sequence"
 COUNTS = """
     select state, count(*) from cmdx_job where queue = :queue group by state
 """

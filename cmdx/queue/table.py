@@ -134,6 +134,11 @@ def is_ended(record: JobRecord) -> bool:
     return record.state in ENDED_STATES
 
 
+def is_past_keeping(record: JobRecord, now: float) -> bool:
+    """Tell whether a job that is done or cancelled was kept long enough."""
+    return record.state in (JobState.DONE, JobState.CANCELLED) and record.due_at <= now
+
+
 # -- waiting ------------------------------------------------------------------------
 
 

@@ -492,6 +492,21 @@ def test_a_text_whose_seconds_are_over_is_free(user, queue, instant):
     assert queue.enqueue(Ship(order=4), unique="x").id == job.id
 
 
+def test_the_id_of_a_job_that_was_kept_long_enough_is_free(user, queue, instant):
+    queue.enqueue(Ship(order=1), id="a")
+    queue.drain()
+
+    async def steps(way):
+        assert (await way.enqueue(queue, Ship(order=1), id="a")).state is DONE
+        instant.advance(queue.keep)
+        await way.enqueue(queue, Ship(order=2), id="a")
+        await way.commit()
+
+    user.run(steps)
+
+    assert (queue.get("a").state, queue.get("a").inputs) == (READY, {"order": 2})
+
+
 @pytest.mark.parametrize("store", ["postgresql"], indirect=True)
 def test_no_worker_waits_for_a_transaction_that_takes_the_text_of_its_job(
     store, queue, instant

@@ -290,6 +290,24 @@ def test_an_id_is_free_again_when_its_job_is_removed(queue):
 
 
 @on_each_store
+@pytest.mark.parametrize("state", ["done", "cancelled"])
+def test_an_id_is_free_as_soon_as_its_job_was_kept_long_enough(queue, instant, state):
+    first = queue.enqueue(Sync(number=1), id="a")
+    if state == "cancelled":
+        queue.cancel("a")
+    queue.drain()
+    instant.advance(queue.keep - 1)
+    assert queue.enqueue(Sync(number=1), id="a").created_at == first.created_at
+    with pytest.raises(JobConflict):
+        queue.enqueue(Sync(number=2), id="a")
+
+    instant.advance(1)
+
+    assert queue.enqueue(Sync(number=2), id="a").state is READY
+    assert queue.get("a").inputs == {"number": 2}
+
+
+@on_each_store
 def test_the_id_is_asked_before_the_unique_text(queue):
     by_id = queue.enqueue(Sync(number=1), id="a")
     by_text = queue.enqueue(Sync(number=1), unique="x")

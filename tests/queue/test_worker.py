@@ -316,7 +316,7 @@ def test_a_job_that_is_cancelled_in_a_pause_makes_no_further_attempt(queue):
     is_paused, calls = Event(), []
 
     class LongPauses(clock.Clock):
-        def sleep(self, seconds):
+        def sleep(self, _seconds):
             is_paused.set()
             wait_until(lambda: cmdx.remaining() == 0)
 
