@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 from cmdx import clock
 from cmdx.declare.checks import is_real
 from cmdx.exceptions import DefinitionError
-from cmdx.outcome import Attempts
+from cmdx.outcome import Attempts, Stop
 from cmdx.pickling import stand_in_task
 from cmdx.queue import table
 from cmdx.queue.errors import (
@@ -302,6 +302,8 @@ def result_without_outcome(record: JobRecord, tasks: Any) -> Result[Any]:
     """Return the failed result of a job that ended without one."""
     result = end_without_run(invocation_or_stand_in(record, tasks), error_of(record))
     result._record.is_indeterminate = record.error == "JobIndeterminate"
+    if record.error == "JobCancelled":
+        result._record.stopped = Stop.CANCELLED
     attempts = suspended_attempts(record)
     result._record.attempts = attempts
     result._record.run.attempt = max(len(attempts) - 1, 0)

@@ -321,6 +321,7 @@ def test_a_cancelled_job_has_a_failed_result(queue):
     assert job.refresh().state is CANCELLED
     assert job.result.failed
     assert isinstance(job.result.cause, JobCancelled)
+    assert job.result.stopped is Stop.CANCELLED
     with pytest.raises(JobCancelled):
         job.result.or_raise()
 
