@@ -183,6 +183,15 @@ class Claims:
             self._told_piles[pile.task] = clock.now()
         return report
 
+    def is_cancelled(self, record: JobRecord) -> bool:
+        """Tell whether a job that runs here is to be cancelled."""
+        place = {"queue": self.queue.name, "owner": self.token}
+        rows = self.queue.store.transact(
+            lambda statements: statements.execute(records.CANCELS_OF, **place),
+            read_only=True,
+        )
+        return (record.sequence,) in rows
+
     async def extend_lease(self, *, awaits: bool, sync: bool = False) -> None:
         """
         Extend the lease; if it is over, the next round notices that.

@@ -1,6 +1,8 @@
 """
 Draining: all that is due is run here and now, as one worker would run it.
 
+A thread looks at what runs now and then: whether it is cancelled, or hangs.
+
 Under ``cmdx.testing.instant()`` time passes only here: it moves on to when the next job
 is due, and is left at the start plus ``ahead``.
 """
@@ -8,19 +10,23 @@ is due, and is left at the start plus ``ahead``.
 from __future__ import annotations
 
 import sys
+from contextlib import contextmanager, suppress
+from contextvars import copy_context
+from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
 from cmdx import clock
 from cmdx.declare.checks import check_seconds
 from cmdx.exceptions import CmdxError
 from cmdx.queue.claims import Claims
-from cmdx.queue.legs import Leg, run_leg
+from cmdx.queue.legs import CHECK_EVERY, Leg, run_in_task, run_leg
 from cmdx.queue.report import Demand
 from cmdx.run.lifecycle import finish_despite_cancel
+from cmdx.stores.errors import StoreError
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
-    from typing import NoReturn
+    from collections.abc import Coroutine, Iterator
+    from typing import NoReturn, Self
 
     from cmdx.queue.queue import Queue
     from cmdx.queue.report import End
@@ -31,21 +37,23 @@ async def drain(queue: Queue, ahead: float, *, awaits: bool) -> int:
     end = clock.now() + check_seconds("drain", "ahead", ahead)
     if not awaits:
         refuse_in_event_loop()
-    with Claims(queue) as claims:
+    with Claims(queue) as claims, LegWatch(claims) as watch:
         try:
-            return await run_until(end, claims, awaits=awaits)
+            return await run_until(end, claims, watch, awaits=awaits)
         finally:
             await finish(claims.leave(awaits=awaits), awaits=awaits)
 
 
-async def run_until(end: float, claims: Claims, *, awaits: bool) -> int:
+async def run_until(
+    end: float, claims: Claims, watch: LegWatch, *, awaits: bool
+) -> int:
     """Claim jobs and run them, one by one, until none is due before *end*."""
     queue, count = claims.queue, 0
     ends: list[End] = []
     while True:
         report = await claims.round(ends, Demand(1), awaits=awaits)
         legs = [Leg(queue, record) for record in report.claimed]
-        ends = [await run_here(leg, awaits=awaits) for leg in legs]
+        ends = [await run_here(leg, watch, awaits=awaits) for leg in legs]
         count += len(ends)
         if any(leg.interrupt is not None for leg in legs):
             await finish(claims.round(ends, awaits=awaits), awaits=awaits)
@@ -80,15 +88,56 @@ async def pass_time(seconds: float, *, awaits: bool) -> None:
         await clock.pause(seconds, awaits=awaits)
 
 
-async def run_here(leg: Leg, *, awaits: bool) -> End:
+async def run_here(leg: Leg, watch: LegWatch, *, awaits: bool) -> End:
     """Run a leg in this thread, or in an event loop of its own if it needs one."""
     leg.is_of_caller = True
-    is_async = bool(leg.record.is_async)
-    if awaits or not is_async:
-        return await run_leg(leg, awaits=awaits and is_async)
-    import asyncio
+    with watch.over(leg):
+        if not leg.record.is_async:
+            return await run_leg(leg, awaits=False)
+        if awaits:
+            return await run_in_task(leg)
+        import asyncio
 
-    return asyncio.run(run_leg(leg, awaits=True))
+        return asyncio.run(run_leg(leg, awaits=True))
+
+
+class LegWatch:
+    """A thread that looks at the leg that is run here, as a worker does at its legs."""
+
+    def __init__(self, claims: Claims) -> None:
+        self._claims = claims
+        self._leg: Leg | None = None
+        self._is_over = Event()
+
+    def __enter__(self) -> Self:
+        """Start the thread."""
+        context = copy_context()
+        name = "cmdx queue: watch"
+        Thread(target=context.run, args=[self._run], name=name, daemon=True).start()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        """Let the thread end."""
+        self._is_over.set()
+
+    @contextmanager
+    def over(self, leg: Leg) -> Iterator[None]:
+        """Look at a leg while the block runs."""
+        self._leg = leg
+        try:
+            yield
+        finally:
+            self._leg = None
+
+    def _run(self) -> None:
+        """Look now and then, until all is drained."""
+        while not self._is_over.wait(CHECK_EVERY):
+            leg = self._leg
+            if leg is not None:
+                leg.report_if_hung()
+                with suppress(StoreError):  # who drains will find out
+                    if not leg.is_cancelled and self._claims.is_cancelled(leg.record):
+                        leg.cancel()
 
 
 def refuse_in_event_loop() -> None:

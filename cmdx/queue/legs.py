@@ -46,6 +46,9 @@ if TYPE_CHECKING:
     from cmdx.queue.table import JobRecord
     from cmdx.run.record import Run
 
+CHECK_EVERY = 0.25
+"""Seconds between two looks at jobs that run: whether they are cancelled or hang."""
+
 
 class Leg:
     """A job that a worker of this process has claimed."""
@@ -246,8 +249,25 @@ async def run_in_loop(leg: Leg) -> End:
     import asyncio
 
     if asyncio._get_running_loop() is not None:
-        return await run_leg(leg, awaits=True)
+        return await run_in_task(leg)
     return asyncio.run(run_leg(leg, awaits=True))
+
+
+async def run_in_task(leg: Leg) -> End:
+    """Run a leg in a task of asyncio of its own, so that only that can be cancelled."""
+    import asyncio
+
+    caller: Any = asyncio.current_task()
+    before = caller.cancelling()
+    task = asyncio.create_task(run_leg(leg, awaits=True))
+    try:
+        end = await task
+    except asyncio.CancelledError as error:  # before it began, or after its end
+        leg.interrupt = error
+        return leg.end(table.put_back) if task.cancelled() else task.result()
+    if caller.cancelling() > before and leg.interrupt is None:
+        leg.interrupt = asyncio.CancelledError()
+    return end
 
 
 async def run_guarded(leg: Leg, *, awaits: bool) -> End:

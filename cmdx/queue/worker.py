@@ -29,7 +29,7 @@ from cmdx.queue import table
 from cmdx.queue.buffer import LONGEST_IN_BUFFER, Buffer
 from cmdx.queue.claims import Claims
 from cmdx.queue.lanes import lanes_of
-from cmdx.queue.legs import Leg, run_guarded
+from cmdx.queue.legs import CHECK_EVERY, Leg, run_guarded
 from cmdx.queue.loops import LegLoop
 from cmdx.queue.report import NOTHING
 from cmdx.queue.rounds import AT_ONCE, LINGER, ROUND_EVERY, RoundTimer
@@ -50,8 +50,6 @@ GATHER = 0.002
 then, and others can write meanwhile."""
 PROGRESS_EVERY = 0.2
 """Seconds between two times that the progress of jobs is stored."""
-CHECK_EVERY = 0.25
-"""Seconds between two looks at jobs that run: whether they are cancelled or hang."""
 HOLD_SECONDS, PASS_SECONDS = 5.0, 60.0
 """How long a busy worker claims nothing, so that a job that has crashed before can run
 alone; and for how long it passes such jobs over if it could not."""

@@ -1,0 +1,138 @@
+"""Jobs that are run by who drains the queue can be cancelled, and may hang."""
+
+# ruff: noqa: F811 -- fixtures are imported
+
+from __future__ import annotations
+
+import asyncio
+from threading import Event
+
+import pytest
+from queues import in_thread
+from workers import (
+    PATIENCE,
+    collected,
+    names,  # noqa: F401
+    on_each_store,
+    queue,  # noqa: F401
+    store,  # noqa: F401
+    wait_until,
+)
+
+import cmdx
+from cmdx import Task
+from cmdx.queue import JobCancelled, JobState, job_hung, queued
+from cmdx.queue.jobs import current_leg
+
+
+class Quick(Task[None], name="draining.quick"):
+    def work(self):
+        pass
+
+
+class Endless(Task[None], name="draining.endless"):
+    """Run until it is cancelled."""
+
+    async def work(self):
+        running.append(current_leg.get())
+        await asyncio.Event().wait()
+
+
+running = []
+"""The leg of ``Endless``, once it runs."""
+
+
+@pytest.fixture(autouse=True)
+def none_running():
+    running.clear()
+
+
+def test_a_plain_job_that_is_drained_can_be_cancelled(queue):
+    is_running = Event()
+
+    class Watchful(Task[None], name="draining.watchful"):
+        def work(self):
+            is_running.set()
+            wait_until(lambda: cmdx.remaining() == 0)
+            raise InterruptedError
+
+    job = queue.enqueue(Watchful())
+    draining = in_thread(queue.drain)
+    assert is_running.wait(PATIENCE)
+    assert queue.cancel(job.id)
+    assert draining.result(PATIENCE) == 1
+    assert job.refresh().state == JobState.CANCELLED
+
+
+def test_an_async_job_that_is_drained_in_a_thread_can_be_cancelled(queue):
+    jobs = queue.enqueue_many([Endless(), Quick()])
+    draining = in_thread(queue.drain)
+    wait_until(lambda: running)
+    assert queue.cancel(jobs[0].id)
+    assert draining.result(PATIENCE) == 2
+    assert [job.refresh().state for job in jobs] == ["cancelled", "done"]
+
+
+@on_each_store
+def test_an_async_job_is_cancelled_and_not_who_drains_it(queue):
+    async def main():
+        draining = asyncio.create_task(queue.adrain())
+        while not running:  # noqa: ASYNC110 -- the other coroutine appends to it
+            await asyncio.sleep(0.001)
+        assert await queue.acancel(jobs[0].id)
+        assert await draining == 2
+        assert draining.cancelling() == 0
+
+    jobs = queue.enqueue_many([Endless(), Quick()])
+    asyncio.run(main())
+    assert [job.refresh().state for job in jobs] == ["cancelled", "done"]
+    assert isinstance(jobs[0].result.cause, JobCancelled)
+
+
+def test_an_async_job_and_who_drains_it_are_cancelled_together(queue):
+    async def main():
+        draining = asyncio.create_task(queue.adrain())
+        while not running:  # noqa: ASYNC110 -- the other coroutine appends to it
+            await asyncio.sleep(0.001)
+        running[0].cancel()
+        draining.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await draining
+
+    jobs = queue.enqueue_many([Endless(), Quick()])
+    asyncio.run(main())
+    assert [job.refresh().state for job in jobs] == ["cancelled", "ready"]
+
+
+def test_who_is_cancelled_before_the_job_begins_gives_it_back(queue):
+    async def main():
+        def cancel_before_it_begins(loop, steps, **options):
+            loop.call_soon(draining.cancel)
+            loop.set_task_factory(None)
+            return asyncio.Task(steps, loop=loop, **options)
+
+        draining = asyncio.create_task(queue.adrain())
+        asyncio.get_running_loop().set_task_factory(cancel_before_it_begins)
+        with pytest.raises(asyncio.CancelledError):
+            await draining
+
+    job = queue.enqueue(Endless())
+    asyncio.run(main())
+    assert (job.refresh().state, job.crashes, running) == ("ready", 0, [])
+
+
+def test_a_drained_job_that_hangs_is_reported(queue):
+    is_reported = Event()
+
+    @queued(timeout=0.01)
+    class Hang(Task[None], name="draining.hang"):
+        def work(self):
+            assert is_reported.wait(PATIENCE)
+
+    with (
+        collected(job_hung) as sent,
+        job_hung.connected_to(lambda *_, **__: is_reported.set()),
+    ):
+        queue.enqueue(Hang())
+        assert queue.drain() == 1
+    assert [(name, sender) for name, sender, _ in sent] == [("job_hung", Hang)]
