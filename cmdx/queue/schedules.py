@@ -95,10 +95,17 @@ class ScheduleRecord(NamedTuple):
     zone: str
     missed: str
     due_at: float | None
-    """When it fires; None while a job of ``every`` has not ended."""
+    """When a worker looks at it; None while a job of ``every`` has not ended."""
     job: str | None
     """The id of the last job."""
     created_at: float
+    was_due_at: float | None = None
+    """When it should have fired, since a worker could not read it."""
+
+    @property
+    def fires_at(self) -> float | None:
+        """When it fires, or should have."""
+        return self.due_at if self.was_due_at is None else self.was_due_at
 
 
 @attrs.frozen
@@ -317,14 +324,15 @@ def decide_tick(record: ScheduleRecord, now: float, *, is_busy: bool) -> Tick:
         now: The time.
         is_busy: Whether its last job has not ended.
     """
-    due = now if record.due_at is None else record.due_at
+    due = now if record.fires_at is None else record.fires_at
     after_due = time_after(record, due)
     is_missed = now - due > LATE or after_due <= now
     fires = not is_busy and not (is_missed and record.missed == "skip")
     waits_for_end = record.every is not None and fires
     next_due = None if waits_for_end else time_after(record, now)
+    job = new_id() if fires else record.job
     return Tick(
-        record._replace(due_at=next_due, job=new_id() if fires else record.job),
+        record._replace(due_at=next_due, was_due_at=None, job=job),
         fires,
         due if is_missed else None,
     )
@@ -415,7 +423,7 @@ def next_time_of(statements: Statements, queue: str) -> float:
     return math.inf if due is None else float(due)
 
 
-EDITED = (ArithmeticError, LookupError, TypeError, ValueError)
+ERRORS_OF_EDITS = (ArithmeticError, LookupError, TypeError, ValueError)
 """What is raised for a schedule that somebody has edited."""
 
 
@@ -426,9 +434,9 @@ def fire(statements: Statements, record: ScheduleRecord) -> Tick:
         tick = decide_tick(record, now, is_busy=busy)
         row = job_row(tick.record, now) if tick.fires else None
     except CmdxError as error:  # cronsim or the zone is not on this machine
-        waiting = record._replace(due_at=now + UNREAD_PAUSE)
+        waiting = record._replace(due_at=now + UNREAD_PAUSE, was_due_at=record.fires_at)
         tick, row = Tick(waiting, fires=False, unread=str(error)), None
-    except EDITED as error:
+    except ERRORS_OF_EDITS as error:
         statements.execute(STOP, id=record.id)
         return Tick(record, fires=False, error=str(error))
     if row is not None:

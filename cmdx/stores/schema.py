@@ -191,6 +191,7 @@ SCHEDULE = Table(
         "due_at": "double precision",
         "job": "text",
         "created_at": "double precision not null",
+        "was_due_at": "double precision",
     },
     key=("id",),
     indexes=(

@@ -673,6 +673,22 @@ def test_a_schedule_is_left_to_workers_that_have_cronsim(queue, caplog, monkeypa
     assert queue.drain(ahead=60) == 2  # what was missed, and the next one
 
 
+@pytest.mark.parametrize(("missed", "runs"), [("once", 1), ("skip", 0)])
+@on_each_store
+@pytest.mark.usefixtures("instant")
+def test_what_was_missed_without_cronsim_is_told_and_runs_as_if_nobody_was_there(
+    queue, monkeypatch, missed, runs
+):
+    schedule = queue.schedule(Digest(), cron="0 * * * *", missed=missed)
+    with monkeypatch.context() as patches:
+        patches.setitem(sys.modules, "cronsim", None)
+        queue.drain(ahead=3.5 * 3600)
+
+    with collected(schedule_missed) as sent:
+        assert queue.drain(ahead=5) == runs
+    assert [facts["missed"] for _, _, facts in sent] == [schedule.due_at]
+
+
 @pytest.mark.usefixtures("instant")
 def test_a_schedule_is_left_to_workers_that_have_its_zone(queue, caplog):
     schedule = queue.schedule(Digest(), cron="* * * * *")
