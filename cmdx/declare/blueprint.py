@@ -91,11 +91,15 @@ class computed_once(Generic[T]):  # noqa: N801 -- used like property
         return value
 
 
-class compiled_again_after_changes(computed_once[T]):  # noqa: N801 -- as above
+class computed_after_each_change(computed_once[T]):  # noqa: N801 -- as above
     """A property of a definition, whose value is of no use once that has changed."""
 
     def __get__(self, definition: Any, owner: type) -> T:
-        """Compute the value, once more if another thread changes the definition."""
+        """
+        Compute the value, once more if another thread changes the definition.
+
+        A third thread may be given the old value until then.
+        """
         if definition is None:
             return self  # type: ignore[return-value]
         while True:
@@ -126,7 +130,7 @@ class Definition:
         self.last_change = object()
         """Another object after each change."""
 
-    @compiled_again_after_changes
+    @computed_after_each_change
     def plan(self) -> Plan:
         """What will be done when the task runs; compiled when it is first used."""
         return self.compile()
@@ -252,7 +256,7 @@ class Plan:
         return made
 
     def with_changes(self, **changes: Any) -> Plan:
-        """Return a plan that has some other attributes; nothing is derived of it."""
+        """Return a plan that has some other attributes, and keeps nothing derived."""
         plan = copy(self)
         plan._derived = {}
         vars(plan).pop("is_bare", None)

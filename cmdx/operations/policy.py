@@ -93,7 +93,7 @@ class OperationPlan:
 
     @classmethod
     def of(cls, task: type[Task[Any]]) -> OperationPlan:
-        """Return the plan of *task*; decorators have it made again."""
+        """Return the plan of *task*; there is a new one if a decorator changes it."""
         plan: Plan = task._cmdx_.plan
         return plan.derive(cls.compile)
 

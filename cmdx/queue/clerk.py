@@ -299,17 +299,19 @@ class Round:
         """
         Yield what waits, level by level: the ranks that the worker takes jobs of.
 
-        For a level with jobs of the other kind alone, that is an empty list.
+        A level with jobs of the other kind alone is left out.
         """
         above = records.NO_RANK
         while True:
             ranks = records.waiting_ranks(statements, self.queue, above)
             is_all = len(ranks) < records.MOST_RANKS
             levels = [list(some) for _, some in groupby(ranks, attrgetter("level"))]
-            if not is_all:
+            if not is_all and len(levels) > 1:
                 levels.pop()  # the next statement may find another rank of it
             for of_level in levels:
-                yield [one for one in of_level if self.demand.kinds[one.is_async]]
+                wanted = [one for one in of_level if self.demand.kinds[one.is_async]]
+                if wanted:
+                    yield wanted
             if is_all:
                 return
             above = levels[-1][-1].rank

@@ -143,7 +143,7 @@ class QueuePlan:
 
     @classmethod
     def of(cls, task: type[Task[Any]]) -> QueuePlan:
-        """Return the plan of *task*; decorators have it made again."""
+        """Return the plan of *task*; there is a new one if a decorator changes it."""
         plan: Plan = task._cmdx_.plan
         return plan.derive(cls.compile)
 

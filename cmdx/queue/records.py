@@ -132,7 +132,8 @@ NO_RANK = -(2**40)
 
 MOST_RANKS = 8
 """How many ranks one statement reads. The next one begins with the last level, which
-may have another rank; so three levels are whole at least."""
+may have another rank. A level has two, unless somebody has edited them, so three levels
+are read whole at least."""
 
 
 def insert_job(statements: Statements, values: Mapping[str, Any]) -> None:

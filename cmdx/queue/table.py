@@ -319,7 +319,7 @@ def crash(
     """
     if record.lane is not None:  # it runs no code of the user's that may have killed it
         return give_back(record, now, keep)
-    crashed = record._replace(crashes=record.crashes + 1, reason=storable_text(why))
+    crashed = record._replace(crashes=record.crashes + 1)
     if crashed.is_once:
         # The owner keeps its token: it may be alive, and end the job after all.
         dead = end(crashed, JobState.DEAD, now, keep, error="JobIndeterminate")

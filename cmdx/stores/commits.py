@@ -90,11 +90,12 @@ class Commits(Watch, Database):
         self._evidence: list[Any] = []
         self._has_begun = False
         self._expected_callers = 0
-        """How many a leader waits for: those that were in the queue when the last group
-        was committed, itself among them, but at least half as many as before."""
+        """How many callers a leader waits for, itself included: as many as were in the
+        queue after the last group that wrote, but at least half as many as before that.
+        After a wait in vain it is as many as had come."""
         self._commit_seconds = 0.0
-        """How long the last commit took; on PostgreSQL it includes the statements that
-        were only sent until then."""
+        """How long the last commit that wrote took; on PostgreSQL it includes the
+        statements that were only sent until then."""
         self._enough_callers = new_wakeup()
         self._helper.forget()
 
@@ -282,7 +283,7 @@ class Commits(Watch, Database):
 
     def _wait_for_more(self) -> None:
         """
-        Wait for as many callers as went together last time.
+        Wait for as many callers as are expected, but no longer than a commit takes.
 
         Threads that are busy with the store are about to come again. If they come
         within the time of a commit, waiting for them takes less than another commit.
@@ -303,8 +304,9 @@ class Commits(Watch, Database):
         for caller in callers:
             while not caller.is_done:
                 self._try_group((caller,))
-        expected = max(len(self._queue), self._expected_callers // 2)
-        self._expected_callers = min(expected, MOST_UNITS)
+        if not are_readers(callers):
+            expected = max(len(self._queue), self._expected_callers // 2)
+            self._expected_callers = min(expected, MOST_UNITS)
 
     def _try_group(self, callers: Sequence[Caller[Any]]) -> None:
         """Commit units together; if that fails, roll back and decide what to do."""
@@ -327,7 +329,7 @@ class Commits(Watch, Database):
             statements = self._begin(
                 any(caller.sync for caller in callers),
                 all(caller.relaxed for caller in callers),
-                all(caller.read_only for caller in callers),
+                are_readers(callers),
             )
         self._has_begun = True
         for caller in callers:
@@ -339,7 +341,8 @@ class Commits(Watch, Database):
         self.at("before commit")
         began = monotonic()
         self._end(self._evidence)
-        self._commit_seconds = monotonic() - began
+        if not are_readers(callers):
+            self._commit_seconds = monotonic() - began
 
     def _serve_readers(self) -> None:
         """Run the units that only read while their leader waits for the database."""
@@ -424,6 +427,11 @@ class Commits(Watch, Database):
             elif caller.wakeup is not None:  # else it is about to lead
                 wake(caller.wakeup)
             return
+
+
+def are_readers(callers: Sequence[Caller[Any]]) -> bool:
+    """Tell whether all units of a group only read."""
+    return all(caller.read_only for caller in callers)
 
 
 def do_nothing(_point: str) -> None:

@@ -666,6 +666,15 @@ def test_a_place_in_the_queue_that_somebody_edited_stops_no_other_job(queue, edi
 
 
 @pytest.mark.usefixtures("instant")
+def test_many_jobs_of_one_level_that_somebody_edited_stop_no_other(queue):
+    jobs = queue.enqueue_many([Note() for _ in range(10)])
+    for number, job in enumerate(jobs[:9], start=1):
+        edit(job, rank=number / 20)
+    queue.drain()
+    assert jobs[9].refresh().state == JobState.DONE
+
+
+@pytest.mark.usefixtures("instant")
 def test_an_edited_job_that_is_due_later_hides_no_other(queue):
     edited, other = queue.enqueue(Note(), after=1), queue.enqueue(Note(), after=2)
     edit(edited, created_at="abc")
