@@ -2,8 +2,9 @@
 ``python -m cmdx``: the commands.
 
 Each command is a parser with a ``run``: a function that is given the parsed arguments,
-prints, and returns the exit code. A ``Misuse``, or an error of the library, is printed
-as a line. Its ``cure`` says what to write instead of a word that it does not take.
+prints, and returns the exit code. A ``Misuse``, an error of the library and Ctrl-C are
+printed as a line. Its ``cure`` says what to write instead of a word that it does not
+take.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from cmdx.cli.inspect import add_inspect
 from cmdx.cli.migrate import add_migrate
 from cmdx.cli.pages import open_page
 from cmdx.cli.queues import add_jobs, add_worker
-from cmdx.cli.run import add_run
+from cmdx.cli.run import INTERRUPTED, add_run
 from cmdx.cli.targets import Misuse, working_folder_on_path
 
 if TYPE_CHECKING:
@@ -46,6 +47,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (Misuse, CmdxError) as problem:
         sys.stderr.write(f"{problem}\n")
         return MISUSE
+    except KeyboardInterrupt:
+        sys.stderr.write("Interrupted.\n")
+        return INTERRUPTED
     except BrokenPipeError:  # the reader, such as `head`, has seen enough
         _close_stdout()
         return 1

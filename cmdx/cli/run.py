@@ -85,11 +85,7 @@ def add_run(subparsers: argparse._SubParsersAction[Any]) -> None:
 
 def run_command(asked: argparse.Namespace) -> int:
     """Run the task, or print its help."""
-    try:
-        return print_help(asked) if asked.help else run_asked(asked)
-    except KeyboardInterrupt:
-        sys.stderr.write("Interrupted.\n")
-        return INTERRUPTED
+    return print_help(asked) if asked.help else run_asked(asked)
 
 
 def print_help(asked: argparse.Namespace) -> int:

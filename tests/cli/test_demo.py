@@ -201,6 +201,23 @@ def test_the_demo_of_deliveries_says_what_it_needs(capsys, monkeypatch):
     assert "pip install 'pycmdx[delivery]'" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("words", "function"),
+    [
+        (["demo"], "demo.spend"),
+        (["demo", "queue"], "demo_queue.say"),
+        (["demo", "delivery"], "demo_delivery.send_events"),
+    ],
+)
+def test_an_interrupt_is_no_traceback(words, function, capsys, monkeypatch):
+    def press_ctrl_c(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(f"cmdx.cli.{function}", press_ctrl_c)
+    assert main(words) == 130
+    assert capsys.readouterr().err == "Interrupted.\n"
+
+
 def test_python_dash_m_cmdx_demo_runs_as_a_program():
     started = perf_counter()
     finished = subprocess.run(

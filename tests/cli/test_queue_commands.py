@@ -89,14 +89,14 @@ def app(tmp_path, monkeypatch):
     del sys.modules["queue_app"]
 
 
-def start(*arguments, stderr=subprocess.PIPE):
-    return start_python("-m", "cmdx", *arguments, stderr=stderr)
+def start(*arguments, stderr=subprocess.PIPE, **options):
+    return start_python("-m", "cmdx", *arguments, stderr=stderr, **options)
 
 
-def start_python(*arguments, stderr=subprocess.PIPE):
+def start_python(*arguments, stderr=subprocess.PIPE, **options):
     command = [sys.executable, *arguments]
     process = subprocess.Popen(  # noqa: S603 -- our own command
-        command, stdout=subprocess.PIPE, stderr=stderr, text=True
+        command, stdout=subprocess.PIPE, stderr=stderr, text=True, **options
     )
     started.append(process)
     return process
@@ -771,3 +771,16 @@ def test_the_demo_kills_a_worker_and_loses_nothing():
     assert done.returncode == 0, errors
     assert "was killed by SIGKILL" in printed
     assert "Jobs: 12 done. Lost: 0." in printed
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGINT to send")
+def test_an_interrupt_of_the_demo_is_no_traceback():
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    demo = start("demo", "queue", start_new_session=True)
+    signal.signal(signal.SIGINT, before)
+    while "Another worker goes on" not in demo.stdout.readline():
+        assert demo.poll() is None
+    os.killpg(demo.pid, signal.SIGINT)  # its worker as well, as a terminal does
+    _, errors = demo.communicate(timeout=60)
+
+    assert (demo.returncode, errors) == (130, "Interrupted.\n")
