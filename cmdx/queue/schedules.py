@@ -22,6 +22,7 @@ import attrs
 from cmdx.chain import new_id
 from cmdx.declare.checks import finite_number
 from cmdx.exceptions import CmdxError, DefinitionError
+from cmdx.extras import how_to_install
 from cmdx.queue import records
 from cmdx.queue.enqueue import check_text
 from cmdx.queue.policy import options_from
@@ -231,10 +232,7 @@ def require_cronsim() -> Any:
     try:
         import cronsim
     except ImportError:
-        message = (
-            "schedules by cron need the package cronsim. Install it: pip install "
-            'cronsim, or in a checkout of this library pip install -e ".[queue]".'
-        )
+        message = f"schedules by cron need cronsim. {how_to_install('queue')}."
         raise CmdxError(message) from None
     return cronsim
 

@@ -327,7 +327,10 @@ except StoreError as error:
     print(error)
 """
 
-    assert 'pip install "psycopg[binary]>=3.2"' in printed_by(program)
+    assert printed_by(program).endswith(
+        ". Install what the extra 'postgres' of pycmdx has: "
+        'pip install "psycopg[binary]>=3.2".\n'
+    )
 
 
 # -- errors -----------------------------------------------------------------------
