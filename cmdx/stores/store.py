@@ -208,14 +208,21 @@ def no_store_for(address: str) -> StoreError:
     begin = ADDRESS.match(address) or SCHEME.match(address)
     # The rest may be a password.
     kind = f"addresses that begin with {begin[0]!r}" if begin else "such addresses"
-    return StoreError(
-        f"there is no store for {kind}",
-        "Give connect() a path, 'sqlite:///app.db' or "
-        "'postgresql://user@host/database'",
-    )
+    return StoreError(f"there is no store for {kind}", address_cure(address))
+
+
+def address_cure(address: str) -> str:
+    """Say what to write in place of an address that leads nowhere."""
+    with_driver = WITH_DRIVER.match(address)
+    if with_driver:
+        return f"Write '{with_driver[1].lower()}://' instead"
+    return "Write a path, 'sqlite:///app.db' or 'postgresql://user@host/database'"
 
 
 SCHEME = re.compile(r"^[a-z][a-z0-9+.-]*://", re.IGNORECASE)
+
+WITH_DRIVER = re.compile(r"(postgres(?:ql)?|sqlite)\+\w+://", re.IGNORECASE)
+"""How an address begins that names a driver, as those of SQLAlchemy do."""
 
 ADDRESS = re.compile(r"\s*(postgres(ql)?|sqlite):/*", re.IGNORECASE)
 """How an address begins, also one that is not written well."""
