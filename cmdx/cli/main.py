@@ -87,11 +87,25 @@ def no_cure(*_: object) -> str:
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser, as its commands and actions are, that takes no shortened options."""
+    """
+    A parser, as its commands and actions are, that takes no shortened options.
+
+    Its default ``instead`` says, for words that people may try, what to write.
+    """
 
     def __init__(self, **options: Any) -> None:
         # What is almost --everything must not change every job.
         super().__init__(**{**options, "allow_abbrev": False})
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """Refuse a word that is none of the choices, and say what to write."""
+        try:
+            super()._check_value(action, value)
+        except argparse.ArgumentError as problem:
+            hint = (self.get_default("instead") or {}).get(value)
+            if hint is not None:
+                problem.message += f"; {hint}"
+            raise
 
 
 def command_line() -> argparse.ArgumentParser:

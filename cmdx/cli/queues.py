@@ -52,7 +52,9 @@ def add_jobs(subparsers: argparse._SubParsersAction[Any]) -> None:
     add_queue(parser)
     for option in ("--state", "--task", "--key", "--error", "--limit", "--inputs"):
         parser.add_argument(option, nargs="?", action=Misplaced, help=argparse.SUPPRESS)
-    parser.set_defaults(run=run_jobs, cure=action_cure, action="counts")
+    parser.set_defaults(
+        run=run_jobs, cure=action_cure, action="counts", instead=OTHER_ACTIONS
+    )
     actions = parser.add_subparsers(title="actions", metavar="ACTION", dest="action")
     actions.add_parser("counts", help="how many there are in each state")
     actions.add_parser("pause", help="have workers claim no more jobs")
@@ -377,3 +379,14 @@ ACTIONS: dict[str, Callable[[Queue, argparse.Namespace], int]] = {
     "pause": pause_queue,
     "resume": resume_queue,
 }
+
+REMOVE = "use 'cancel'; queue.prune() removes jobs that have ended"
+OTHER_ACTIONS = {
+    **dict.fromkeys(("retry", "requeue", "rerun", "run"), "use 'replay'"),
+    **dict.fromkeys(("delete", "remove", "prune", "purge"), REMOVE),
+    **dict.fromkeys(("kill", "stop", "abort"), "use 'cancel'"),
+    **dict.fromkeys(("ls", "find"), "use 'list'"),
+    **dict.fromkeys(("get", "inspect"), "use 'show'"),
+    **dict.fromkeys(("count", "status"), "use 'counts'"),
+}
+"""What other command lines call the actions, and what to write here."""

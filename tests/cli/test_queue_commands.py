@@ -747,10 +747,31 @@ def test_a_queue_in_memory_gets_no_worker(options, app, monkeypatch, capsys):
     )
 
 
+@pytest.mark.parametrize("action", ["list", "replay", "cancel"])
 @pytest.mark.usefixtures("app")
-def test_a_wrong_filter_is_an_error(capsys):
-    assert main(["jobs", "queue_app:queue", "list", "--state=lost"]) == 2
-    assert "state is one of ready, held" in capsys.readouterr().err
+def test_a_state_that_is_none_is_an_error(action, capsys):
+    assert main(["jobs", "queue_app:queue", action, "--state=failed"]) == 2
+    assert capsys.readouterr().err == (
+        "state is one of ready, held, running, done, dead, cancelled, got 'failed'; "
+        "a job that failed for good is 'dead'.\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("word", "hint"),
+    [
+        ("retry", "use 'replay'"),
+        ("requeue", "use 'replay'"),
+        ("delete", "use 'cancel'; queue.prune() removes jobs that have ended"),
+        ("stop", "use 'cancel'"),
+        ("ls", "use 'list'"),
+    ],
+)
+def test_an_action_of_other_queues_is_answered_with_ours(word, hint, capsys):
+    with pytest.raises(SystemExit) as exit_:
+        main(["jobs", "queue_app:queue", word, "some-id"])
+    assert exit_.value.code == 2
+    assert capsys.readouterr().err.endswith(f"; {hint}\n")
 
 
 def test_the_package_of_the_queue_may_be_imported_for_its_tasks(app):
