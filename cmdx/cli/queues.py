@@ -230,10 +230,16 @@ def print_counts(queue: Queue, _: argparse.Namespace) -> int:
 
 
 def print_list(queue: Queue, asked: argparse.Namespace) -> int:
-    """Print a line per job."""
-    jobs = queue.find(limit=asked.limit, **filters_of(asked))
-    for job in jobs:
+    """Print a line per job, and whether there are more."""
+    from cmdx.declare.checks import check_count
+
+    limit = check_count("list", "limit", asked.limit)
+    jobs = queue.find(limit=limit + 1, **filters_of(asked))
+    for job in jobs[:limit]:
         sys.stdout.write(f"{job_line(job, with_inputs=asked.inputs)}\n")
+    sys.stdout.flush()
+    if len(jobs) > limit:
+        sys.stderr.write(f"there are more jobs: --limit {limit * 2}\n")
     if not jobs:
         sys.stdout.write("no jobs\n")
         write_known_tasks(queue, asked.task)

@@ -473,6 +473,37 @@ def test_an_empty_list_says_so(app, capsys):
     assert capsys.readouterr().out == "no jobs\n"
 
 
+@pytest.mark.parametrize(
+    ("options", "listed", "told"),
+    [
+        ([], 20, "there are more jobs: --limit 40\n"),
+        (["--limit=20", "--state=ready"], 20, "there are more jobs: --limit 40\n"),
+        (["--limit=21"], 21, ""),
+        (["--limit=22"], 21, ""),
+    ],
+)
+def test_a_list_that_is_cut_says_so(options, listed, told, app, capsys):
+    app.queue.enqueue_many([app.Add(number=number) for number in range(21)])
+    assert main(["jobs", "queue_app:queue", "list", *options]) == 0
+    printed = capsys.readouterr()
+    assert (len(printed.out.splitlines()), printed.err) == (listed, told)
+
+
+@pytest.mark.parametrize("limit", ["0", "-1"])
+@pytest.mark.usefixtures("app")
+def test_a_list_of_nothing_is_refused(limit, capsys):
+    assert main(["jobs", "queue_app:queue", "list", f"--limit={limit}"]) == 2
+    assert capsys.readouterr().err == (
+        f"list: limit must be a whole number, 1 or more, got {limit}.\n"
+    )
+
+
+def test_a_job_that_was_cancelled_is_listed_without_a_reason(app, capsys):
+    app.queue.cancel(app.queue.enqueue(app.Add(number=1), id="gone").id)
+    assert main(["jobs", "queue_app:queue", "list"]) == 0
+    assert capsys.readouterr().out == "gone  cancelled  cli.add\n"
+
+
 @pytest.mark.usefixtures("jobs")
 def test_a_job_is_shown_with_its_attempts_and_its_traceback(capsys):
     assert main(["jobs", "queue_app:queue", "show", "raised"]) == 0
