@@ -128,14 +128,20 @@ def command_line() -> argparse.ArgumentParser:
         "kill a worker of a queue; or let an endpoint of webhooks fail for a minute.",
     )
     subjects = ("tasks", "queue", "delivery")
-    demo.add_argument("subject", nargs="?", choices=subjects, default="tasks")
+    demo.add_argument(
+        "subject",
+        nargs="?",
+        choices=subjects,
+        default="tasks",
+        help="what to show (default: tasks)",
+    )
     demo.add_argument(
         "--html",
         metavar="FILE",
         nargs="?",
         const=DEMO_PAGE,
         help="write the timeline of the workflow as a page, and on a terminal open it "
-        f"in a browser; {DEMO_PAGE}",
+        f"in a browser (default: {DEMO_PAGE})",
     )
     demo.add_argument("--open", action="store_true", help="open it in any case")
     demo.set_defaults(run=run_demo)

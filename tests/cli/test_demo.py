@@ -29,6 +29,25 @@ def test_an_unknown_command_is_refused_and_the_known_ones_are_named(capsys):
     assert "demo" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        (["worker"], "plain tasks at a time (default: 1)"),
+        (["worker"], "async tasks at a time (default: 100)"),
+        (["worker"], "jobs claimed together (default: 50)"),
+        (["worker"], "seconds to end when stopped (default: 25)"),
+        (["worker"], "processes (default: 1)"),
+        (["jobs", "app:queue", "list"], "how many (default: 20)"),
+        (["demo"], "what to show (default: tasks)"),
+    ],
+)
+def test_the_help_names_defaults(words, shown, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    with pytest.raises(SystemExit):
+        main([*words, "--help"])
+    assert shown in capsys.readouterr().out
+
+
 def test_it_tells_its_version(capsys):
     with pytest.raises(SystemExit) as exit_:
         main(["--version"])

@@ -708,6 +708,8 @@ def test_an_action_that_is_written_as_an_option_is_told_how_to_be_written(word, 
     ("target", "message"),
     [
         ("queue_app:queu", "queue_app has no 'queu'; did you mean 'queue'?"),
+        ("queue_app:Queu", "queue_app has no 'Queu'; did you mean 'queue'?"),
+        ("queue_app:instan", "queue_app has no 'instan'. It is a module with the qu"),
         (
             "queue_app:other",
             "queue_app:other is not a queue but an object of class int.",
@@ -765,16 +767,24 @@ def test_a_wrong_option_is_an_error_before_anything_is_started(
     assert capsys.readouterr().err.startswith(message)
 
 
-@pytest.mark.parametrize("options", [[], ["--processes=2"]])
-def test_a_queue_in_memory_gets_no_worker(options, app, monkeypatch, capsys):
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["worker", "queue_app:queue"],
+        ["worker", "queue_app:queue", "--processes=2"],
+        ["jobs", "queue_app:queue"],
+        ["jobs", "queue_app:queue", "list"],
+    ],
+)
+def test_a_queue_in_memory_is_refused(words, app, monkeypatch, capsys):
     monkeypatch.setattr(app, "queue", Queue("sqlite://"))
 
-    assert main(["worker", "queue_app:queue", *options]) == 2
+    assert main(words) == 2
 
     assert capsys.readouterr().err == (
-        "Queue(':memory:', 'default') is in memory, where no other process can enqueue "
-        "jobs. Give it a file, as in Queue('app.db'), or run its jobs in the process "
-        "that enqueues them, with queue.worker().\n"
+        "Queue(':memory:', 'default') is in memory, where no other process finds its "
+        "jobs. Give it a file, as in Queue('app.db'), or stay in the process that "
+        "enqueues them, with queue.worker() and queue.find().\n"
     )
 
 
