@@ -95,6 +95,20 @@ def test_an_interval_must_be_a_positive_number(queue, every):
     assert queue.schedules() == []
 
 
+@pytest.mark.parametrize(
+    ("every", "note"),
+    [
+        ("10m", "every is a number of seconds, got '10m'."),
+        (timedelta(300), "every is a number of seconds: delta.total_seconds()."),
+        (2_592_001, "every is a number of seconds, got 2592001."),
+    ],
+)
+def test_a_wrong_interval_is_shown_in_a_note(queue, every, note):
+    with pytest.raises(DefinitionError, match=r"^every ") as caught:
+        queue.schedule(Digest(), every=every)
+    assert caught.value.__notes__ == [note]
+
+
 def test_an_interval_is_at_most_30_days(queue):
     with pytest.raises(DefinitionError) as caught:
         queue.schedule(Digest(), every=2_592_000.5)
