@@ -27,7 +27,7 @@ from cmdx.stores.errors import StoreError
 
 if TYPE_CHECKING:
     from types import TracebackType
-    from typing import Self
+    from typing import NoReturn, Self
 
 MEMORY = ":memory:"
 
@@ -114,6 +114,14 @@ class Store(Commits):
         """Close the connections of a store that nobody uses any more."""
         if not getattr(self, "_is_closed", True) and not sys.is_finalizing():
             self._disconnect()
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse to be pickled: a connection belongs to its process."""
+        message = (
+            f"{self!r} cannot be pickled, nor can what uses it, such as a queue or a "
+            "job. Open it again in the other process, and pass job.id instead of a job."
+        )
+        raise TypeError(message)
 
     def __repr__(self) -> str:
         """Show where it is."""

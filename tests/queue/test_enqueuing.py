@@ -599,6 +599,33 @@ def test_many_may_be_none(queue):
     assert queue.enqueue_many([]) == []
 
 
+class Outsider(RuntimeError):
+    """An error of the caller."""
+
+
+def invocations_that_end_early():
+    yield ChargeCard(order_id=1)
+    raise Outsider
+
+
+@pytest.mark.parametrize(
+    ("invocations", "kind", "place"),
+    [
+        ([ChargeCard(order_id=1), ChargeCard(order_id="x")], RefusedInputError, 1),
+        ([ChargeCard], TypeError, 0),
+        (invocations_that_end_early(), Outsider, None),
+    ],
+    ids=["inputs", "class", "caller"],
+)
+def test_which_of_many_is_refused_is_told(queue, invocations, kind, place):
+    with pytest.raises(kind) as caught:
+        queue.enqueue_many(invocations)
+    told = f"enqueue_many: it is number {place} of the invocations, counted from 0."
+    expected = [] if place is None else [told]
+    assert getattr(caught.value, "__notes__", []) == expected
+    assert queue.find() == []
+
+
 def test_many_jobs_are_announced_one_by_one(queue):
     with collected(job_enqueued) as sent:
         jobs = queue.enqueue_many([Note(text="a"), Note(text="b")])
