@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypedDict
 import attrs
 
 from cmdx.chain import new_id
-from cmdx.declare.checks import finite_number, is_timedelta
+from cmdx.declare.checks import check_seconds
 from cmdx.exceptions import CmdxError, DefinitionError
 from cmdx.extras import how_to_install
 from cmdx.queue import records
@@ -164,21 +164,14 @@ def object_in(text: str) -> dict[str, Any]:
 
 def check_interval(every: object) -> float:
     """Return the seconds between two runs; refuse what is none."""
-    number = finite_number(every)
-    if number is None or number <= 0:
-        raise wrong_interval("every must be a positive number", every)
+    try:
+        number = check_seconds("schedule", "every", every, above_zero=True)
+    except DefinitionError as error:  # its text has what was given, and the cure
+        raise DefinitionError("every must be a positive number") from error
     if number > LONGEST_INTERVAL:
         message = f"every cannot exceed {LONGEST_INTERVAL} seconds (30 days)"
-        raise wrong_interval(message, every)
+        raise DefinitionError(message)
     return number
-
-
-def wrong_interval(message: str, every: object) -> DefinitionError:
-    """Return the error for what is no interval, with a note of what was given."""
-    error = DefinitionError(message)
-    cure = ": delta.total_seconds()" if is_timedelta(every) else f", got {every!r}"
-    error.add_note(f"every is a number of seconds{cure}.")
-    return error
 
 
 def check_cron(cron: object, zone: object) -> str:
