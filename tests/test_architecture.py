@@ -5,12 +5,14 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+import tomllib
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
 import cmdx
+from cmdx.extras import EXTRAS
 
 # Who stands where. A file imports only from lines below its own; a name alone is a
 # whole package, or a file of the top level.
@@ -65,7 +67,7 @@ LINES = """
     retry.budget  run.deadlines
     declare.checks
     outcome  inputs.texts
-    exceptions  clock  locks  values  run.scopes
+    exceptions  clock  extras  locks  values  run.scopes
 """
 
 HEIGHTS = {
@@ -358,6 +360,27 @@ def test_everything_that_dir_names_is_there():
 
 def test_the_version_is_that_of_the_distribution():
     assert cmdx.__version__ == version("pycmdx")
+
+
+def test_what_is_said_of_the_extras_is_what_they_install():
+    project = tomllib.loads(Path(PACKAGE.parent, "pyproject.toml").read_text("utf-8"))
+    extras = project["project"]["optional-dependencies"]
+
+    assert {name: tuple(libraries) for name, libraries in extras.items()} == EXTRAS
+
+
+@pytest.mark.parametrize("engine", ["celery", "dramatiq"])
+def test_an_engine_that_is_missing_is_named_with_its_extra(engine):
+    program = f"""if True:
+        import sys
+        sys.modules[{engine!r}] = None
+        try:
+            import cmdx.engines.{engine}
+        except ImportError as error:
+            print(error)
+    """
+
+    assert f"the extra {engine!r} of pycmdx has: pip install" in printed_by(program)
 
 
 def test_the_version_is_looked_up_only_when_asked_for():

@@ -97,7 +97,8 @@ def running_worker(database: str) -> Iterator[None]:
     """Have a worker in a process of its own run jobs in a block, and kill it then."""
     program = "import sys; from cmdx.cli.demo_queue import work; work(sys.argv[1])"
     command = [sys.executable, "-c", program, database]
-    with subprocess.Popen(command) as process:  # noqa: S603 -- our own program
+    # In a session of its own, so that Ctrl-C comes to us alone.
+    with subprocess.Popen(command, start_new_session=True) as process:  # noqa: S603 -- our own program
         try:
             yield
         finally:

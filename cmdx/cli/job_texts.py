@@ -24,7 +24,7 @@ def job_line(job: Job[Any], *, with_inputs: bool) -> str:
         parts.append("unread: no worker could read it")
     if with_inputs:
         parts.append(f"inputs={inputs_text(job)}")
-    if job.reason is not None:
+    if job.reason is not None and job.state != "cancelled":  # which says it all
         parts.append(f"reason: {' '.join(job.reason.split())}")
     return "  ".join(parts)
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from cmdx import clock
+from cmdx.extras import how_to_install
 from cmdx.report import (
     UNICODE_MARKS,
     branches_of,
@@ -35,8 +36,8 @@ try:
     from rich.live import Live
     from rich.text import Text
 except ImportError:
-    cure = "a live tree needs rich. Install it: pip install 'pycmdx[cli]'."
-    raise ImportError(cure) from None
+    message = f"a live tree needs rich. {how_to_install('cli')}."
+    raise ImportError(message) from None
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

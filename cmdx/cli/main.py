@@ -2,8 +2,9 @@
 ``python -m cmdx``: the commands.
 
 Each command is a parser with a ``run``: a function that is given the parsed arguments,
-prints, and returns the exit code. A ``Misuse``, or an error of the library, is printed
-as a line. Its ``cure`` says what to write instead of a word that it does not take.
+prints, and returns the exit code. A ``Misuse``, an error of the library and Ctrl-C are
+printed as a line. Its ``cure`` says what to write instead of a word that it does not
+take.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from cmdx.cli.inspect import add_inspect
 from cmdx.cli.migrate import add_migrate
 from cmdx.cli.pages import open_page
 from cmdx.cli.queues import add_jobs, add_worker
-from cmdx.cli.run import add_run
+from cmdx.cli.run import INTERRUPTED, add_run
 from cmdx.cli.targets import Misuse, working_folder_on_path
 
 if TYPE_CHECKING:
@@ -46,6 +47,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (Misuse, CmdxError) as problem:
         sys.stderr.write(f"{problem}\n")
         return MISUSE
+    except KeyboardInterrupt:
+        sys.stderr.write("Interrupted.\n")
+        return INTERRUPTED
     except BrokenPipeError:  # the reader, such as `head`, has seen enough
         _close_stdout()
         return 1
@@ -83,11 +87,25 @@ def no_cure(*_: object) -> str:
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser, as its commands and actions are, that takes no shortened options."""
+    """
+    A parser that takes no shortened options; those of its commands are such parsers.
+
+    Its default ``instead`` says, for words that people may try, what to write.
+    """
 
     def __init__(self, **options: Any) -> None:
         # What is almost --everything must not change every job.
         super().__init__(**{**options, "allow_abbrev": False})
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """Refuse a word that is none of the choices, and say what to write."""
+        try:
+            super()._check_value(action, value)
+        except argparse.ArgumentError as problem:
+            hint = (self.get_default("instead") or {}).get(value)
+            if hint is not None:
+                problem.message += f"; {hint}"
+            raise
 
 
 def command_line() -> argparse.ArgumentParser:
@@ -110,14 +128,20 @@ def command_line() -> argparse.ArgumentParser:
         "kill a worker of a queue; or let an endpoint of webhooks fail for a minute.",
     )
     subjects = ("tasks", "queue", "delivery")
-    demo.add_argument("subject", nargs="?", choices=subjects, default="tasks")
+    demo.add_argument(
+        "subject",
+        nargs="?",
+        choices=subjects,
+        default="tasks",
+        help="what to show (default: tasks)",
+    )
     demo.add_argument(
         "--html",
         metavar="FILE",
         nargs="?",
         const=DEMO_PAGE,
         help="write the timeline of the workflow as a page, and on a terminal open it "
-        f"in a browser; {DEMO_PAGE}",
+        f"in a browser (default: {DEMO_PAGE})",
     )
     demo.add_argument("--open", action="store_true", help="open it in any case")
     demo.set_defaults(run=run_demo)

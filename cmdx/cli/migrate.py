@@ -56,13 +56,13 @@ def run_migrate(asked: argparse.Namespace) -> int:
 
 
 def check_database(address: str) -> None:
-    """Refuse the name of a queue, or of a database on a server, or a misspelt file."""
-    from cmdx.stores.store import ADDRESS, MEMORY
+    """Refuse a wrong address, the name of a queue, and what may be a misspelt file."""
+    from cmdx.stores.store import MEMORY, is_postgres, path_of
 
-    path = Path(address)
-    if "://" in address or address == MEMORY or path.drive or path.exists():
+    if is_postgres(address):
         return
-    if ADDRESS.match(address):  # misspelt; the store refuses it, and hides passwords
+    path = Path(path_of(address))  # refused if misspelt, without its password
+    if "://" in address or address == MEMORY or path.drive or path.exists():
         return
     if TARGET.fullmatch(address):
         message = (

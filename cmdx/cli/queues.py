@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from cmdx.cli.reports import ReportingWorker
     from cmdx.queue import Job, Queue
 
+DEFAULT = "(default: %(default)s)"
+"""The end of the help of an option."""
+
 
 def add_worker(subparsers: argparse._SubParsersAction[Any]) -> None:
     """Add the command ``worker``."""
@@ -34,11 +37,13 @@ def add_worker(subparsers: argparse._SubParsersAction[Any]) -> None:
     )
     add_queue(parser)
     add = parser.add_argument
-    add("--threads", type=int, default=1, help="plain tasks at a time; 1")
-    add("--coroutines", type=int, default=100, help="async tasks at a time; 100")
-    add("--batch", type=int, default=50, help="jobs claimed together; 50")
-    add("--grace", type=float, default=25.0, help="seconds to end when stopped; 25")
-    add("--processes", type=int, default=1, help="processes; 1")
+    add("--threads", type=int, default=1, help=f"plain tasks at a time {DEFAULT}")
+    add("--coroutines", type=int, default=100, help=f"async tasks at a time {DEFAULT}")
+    add("--batch", type=int, default=50, help=f"jobs claimed together {DEFAULT}")
+    add(
+        "--grace", type=float, default=25, help=f"seconds to end when stopped {DEFAULT}"
+    )
+    add("--processes", type=int, default=1, help=f"processes {DEFAULT}")
     parser.set_defaults(run=run_worker)
 
 
@@ -52,14 +57,16 @@ def add_jobs(subparsers: argparse._SubParsersAction[Any]) -> None:
     add_queue(parser)
     for option in ("--state", "--task", "--key", "--error", "--limit", "--inputs"):
         parser.add_argument(option, nargs="?", action=Misplaced, help=argparse.SUPPRESS)
-    parser.set_defaults(run=run_jobs, cure=action_cure, action="counts")
+    parser.set_defaults(
+        run=run_jobs, cure=action_cure, action="counts", instead=OTHER_ACTIONS
+    )
     actions = parser.add_subparsers(title="actions", metavar="ACTION", dest="action")
     actions.add_parser("counts", help="how many there are in each state")
     actions.add_parser("pause", help="have workers claim no more jobs")
     actions.add_parser("resume", help="have workers claim jobs again")
     listing = actions.add_parser("list", help="list jobs, the oldest first")
     add_filters(listing)
-    listing.add_argument("--limit", type=int, default=20, help="how many; 20")
+    listing.add_argument("--limit", type=int, default=20, help=f"how many {DEFAULT}")
     add_inputs(listing)
     showing = actions.add_parser("show", help="show one job")
     showing.add_argument("id", metavar="ID")
@@ -178,14 +185,14 @@ def start_worker(queue: Queue, asked: argparse.Namespace) -> int:
 
 
 def require_shared(queue: Queue) -> None:
-    """Refuse a queue in memory, which nobody but this process can give jobs to."""
+    """Refuse a queue in memory, whose jobs no other process finds."""
     from cmdx.stores.store import MEMORY
 
     if queue.store.name == MEMORY:
         raise Misuse(
-            f"{queue} is in memory, where no other process can enqueue jobs. Give it "
-            "a file, as in Queue('app.db'), or run its jobs in the process that "
-            "enqueues them, with queue.worker()."
+            f"{queue} is in memory, where no other process finds its jobs. Give it a "
+            "file, as in Queue('app.db'), or stay in the process that enqueues them, "
+            "with queue.worker() and queue.find()."
         )
 
 
@@ -212,8 +219,9 @@ def work(worker: ReportingWorker, target: str) -> int:
 
 def run_jobs(asked: argparse.Namespace) -> int:
     """Do what was asked with the jobs of a queue."""
-    action = ACTIONS[asked.action or "counts"]
-    return action(import_queue(asked.queue), asked)
+    action, queue = ACTIONS[asked.action or "counts"], import_queue(asked.queue)
+    require_shared(queue)
+    return action(queue, asked)
 
 
 def print_counts(queue: Queue, _: argparse.Namespace) -> int:
@@ -228,10 +236,16 @@ def print_counts(queue: Queue, _: argparse.Namespace) -> int:
 
 
 def print_list(queue: Queue, asked: argparse.Namespace) -> int:
-    """Print a line per job."""
-    jobs = queue.find(limit=asked.limit, **filters_of(asked))
-    for job in jobs:
+    """Print a line per job, and whether there are more."""
+    from cmdx.declare.checks import check_count
+
+    limit = check_count("list", "limit", asked.limit)
+    jobs = queue.find(limit=limit + 1, **filters_of(asked))
+    for job in jobs[:limit]:
         sys.stdout.write(f"{job_line(job, with_inputs=asked.inputs)}\n")
+    sys.stdout.flush()
+    if len(jobs) > limit:
+        sys.stderr.write(f"there are more jobs: --limit {limit * 2}\n")
     if not jobs:
         sys.stdout.write("no jobs\n")
         write_known_tasks(queue, asked.task)
@@ -377,3 +391,14 @@ ACTIONS: dict[str, Callable[[Queue, argparse.Namespace], int]] = {
     "pause": pause_queue,
     "resume": resume_queue,
 }
+
+REMOVE = "use 'cancel'; queue.prune() removes jobs that have ended"
+OTHER_ACTIONS = {
+    **dict.fromkeys(("retry", "requeue", "rerun", "run"), "use 'replay'"),
+    **dict.fromkeys(("delete", "remove", "prune", "purge"), REMOVE),
+    **dict.fromkeys(("kill", "stop", "abort"), "use 'cancel'"),
+    **dict.fromkeys(("ls", "find"), "use 'list'"),
+    **dict.fromkeys(("get", "inspect"), "use 'show'"),
+    **dict.fromkeys(("count", "status"), "use 'counts'"),
+}
+"""What other command lines call the actions, and what to write here."""

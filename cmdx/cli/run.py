@@ -24,6 +24,7 @@ from cmdx.cli.describe import describe_inputs
 from cmdx.cli.pages import open_page
 from cmdx.cli.targets import Misuse, import_task
 from cmdx.cli.trees import tree_text
+from cmdx.extras import how_to_install
 from cmdx.inputs.resolve import plain_values
 from cmdx.outcome import Status
 from cmdx.report import encoding_of
@@ -43,9 +44,10 @@ INTERRUPTED = 130
 """What shells say of a program that Ctrl-C has ended."""
 
 USAGE = "python -m cmdx run {target} [KEY=VALUE ...] [options]"
-DESCRIPTION = """\
+DESCRIPTION = f"""\
 Run a task, and print what became of it as a tree. On a terminal the tree is shown
-while the task runs, if rich is installed: pip install 'pycmdx[cli]'.
+while the task runs, if rich is installed.
+{how_to_install("cli")}.
 
 Inputs are converted by the annotations of the task. A list takes its key several
 times, as in tag=new tag=blue; mappings and objects come from --input.
@@ -85,11 +87,7 @@ def add_run(subparsers: argparse._SubParsersAction[Any]) -> None:
 
 def run_command(asked: argparse.Namespace) -> int:
     """Run the task, or print its help."""
-    try:
-        return print_help(asked) if asked.help else run_asked(asked)
-    except KeyboardInterrupt:
-        sys.stderr.write("Interrupted.\n")
-        return INTERRUPTED
+    return print_help(asked) if asked.help else run_asked(asked)
 
 
 def print_help(asked: argparse.Namespace) -> int:

@@ -74,7 +74,7 @@ def load_target(target: str, kind: Kind) -> tuple[ModuleType, Any]:
     if not path:
         raise incomplete_target(name, kind)
     module = load_module(name, kind.example)
-    return module, load_attribute(module, path, kind.listing(module))
+    return module, load_attribute(module, path, kind)
 
 
 def module_cure(file: str, path: str, kind: Kind) -> str:
@@ -163,17 +163,18 @@ def working_folder_on_path() -> Iterator[None]:
             sys.path.remove(here)
 
 
-def load_attribute(module: ModuleType, path: str, listing: str) -> Any:
-    """Return what *path* leads to; *listing* says what there is, in words."""
+def load_attribute(module: ModuleType, path: str, kind: Kind) -> Any:
+    """Return what *path* leads to, which is to be of a *kind*."""
     value: Any = module
     for name in path.split("."):
         try:
             value = getattr(value, name)
         except AttributeError:
-            known = [known for known in dir(value) if not known.startswith("_")]
+            names = kind.names_of(module) if value is module else dir(value)
+            known = [known for known in names if not known.startswith("_")]
             message = (
                 f"{module.__name__} has no {path!r}{did_you_mean(name, known)} "
-                f"It is a module with {listing}."
+                f"It is a module with {kind.listing(module)}."
             )
             raise NotFound(message) from None
     return value

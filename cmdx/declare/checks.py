@@ -117,12 +117,15 @@ def refuse_unknown_keywords(
     """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
-        where = f"{function.__name__}()"
+        name = function.__qualname__.removesuffix(".__init__").rpartition(".")[2]
+        where = f"{name}()"
         parameters = inspect.signature(function).parameters.values()
         known = [
             parameter.name
             for parameter in parameters
-            if parameter.kind is parameter.KEYWORD_ONLY
+            if parameter.kind
+            in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
+            and parameter.name != "self"
         ]
 
         @wraps(function)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from cmdx.exceptions import CmdxError
+from cmdx.extras import how_to_install
 
 if TYPE_CHECKING:
     import asyncio
@@ -246,9 +247,7 @@ def import_httpcore() -> Any:
         import anyio  # noqa: F401 -- it needs that
         import httpcore
     except ImportError:
-        message = (
-            "deliveries need httpcore and anyio. Install them with "
-            "`pip install 'pycmdx[delivery]'`."
-        )
+        cure = how_to_install("delivery")
+        message = f"deliveries need httpcore and anyio. {cure}."
         raise CmdxError(message) from None
     return httpcore

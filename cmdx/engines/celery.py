@@ -26,6 +26,7 @@ from cmdx.engines.engine import (
     run_leg,
 )
 from cmdx.exceptions import CmdxError, DefinitionError
+from cmdx.extras import how_to_install
 from cmdx.wire import WireError, dump_result
 from cmdx.wire.sending import origin_data
 
@@ -43,8 +44,8 @@ try:
     from celery.exceptions import TimeoutError as CeleryTimeout
     from celery.result import EagerResult
 except ImportError:
-    cure = "cmdx.engines.celery needs Celery. Install it: pip install 'pycmdx[celery]'."
-    raise ImportError(cure) from None
+    message = f"cmdx.engines.celery needs Celery. {how_to_install('celery')}."
+    raise ImportError(message) from None
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping

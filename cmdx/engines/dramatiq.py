@@ -26,6 +26,7 @@ from cmdx.engines.engine import (
     run_leg,
 )
 from cmdx.exceptions import CmdxError, DefinitionError
+from cmdx.extras import how_to_install
 from cmdx.wire import dump_result
 from cmdx.wire.sending import origin_data
 
@@ -35,11 +36,8 @@ try:
     from dramatiq.middleware import CurrentMessage, Interrupt, Middleware, Shutdown
     from dramatiq.results import Results, ResultTimeout
 except ImportError:
-    cure = (
-        "cmdx.engines.dramatiq needs dramatiq. Install it: "
-        "pip install 'pycmdx[dramatiq]'."
-    )
-    raise ImportError(cure) from None
+    message = f"cmdx.engines.dramatiq needs dramatiq. {how_to_install('dramatiq')}."
+    raise ImportError(message) from None
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping

@@ -20,14 +20,15 @@ import logging
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from cmdx.extras import how_to_install
+
 try:
     from opentelemetry import context, trace
 except ImportError:
-    cure = (
-        "cmdx.opentelemetry needs the API of OpenTelemetry. Install it: "
-        "pip install 'pycmdx[otel]'."
+    message = (
+        f"cmdx.opentelemetry needs the API of OpenTelemetry. {how_to_install('otel')}."
     )
-    raise ImportError(cure) from None
+    raise ImportError(message) from None
 
 from cmdx import CmdxError, Task, __version__, task_retried, task_rolled_back
 from cmdx.chain import chain_of

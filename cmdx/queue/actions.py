@@ -15,7 +15,7 @@ from cmdx.exceptions import DefinitionError
 from cmdx.queue import records, schedules, table
 from cmdx.queue.enqueue import record_of_row, require_same, write_row
 from cmdx.queue.errors import JobGone
-from cmdx.queue.filters import filter_of
+from cmdx.queue.filters import filter_of, state_hint
 from cmdx.queue.jobs import Job
 from cmdx.queue.lanes import key_in_order
 from cmdx.queue.records import lock_queue, peek_job, readable_records, update_jobs
@@ -304,7 +304,8 @@ def pruning(
 ) -> Action[int, int]:
     """Remove jobs that have ended."""
     if state not in table.ENDED_STATES:
-        message = f"prune: state is done, dead or cancelled, got {state!r}."
+        hint = state_hint(state)
+        message = f"prune: state is done, dead or cancelled, got {state!r}{hint}"
         raise DefinitionError(message)
     select = selecting(queue, {"state": state, "until": until})
 

@@ -26,6 +26,22 @@ QUEUE_KINDS = {
     "tasks": (are_texts, "names of packages and modules, such as ('shop',)"),
 }
 
+QUEUE_WORDS = {
+    "queue_name": "use `name`",
+    "queue": "use `name`",
+    "path": "give it as `store`",
+    "url": "give it as `store`",
+    "dsn": "give it as `store`",
+}
+"""What people may try as options of ``Queue``."""
+
+WORKER_WORDS = {
+    "processes": "use `python -m cmdx worker`",
+    "concurrency": "use `threads` and `coroutines`",
+    "workers": "use `threads` and `coroutines`",
+}
+"""What people may try as options of ``Queue.worker``."""
+
 IN_SECONDS = "use `every`, in seconds"
 ON_CLASS = "declare it with @queued above the class"
 SCHEDULE_WORDS = {

@@ -12,7 +12,7 @@ import attrs
 
 from cmdx import Task
 from cmdx.declare.checks import check_kinds, check_names
-from cmdx.exceptions import DefinitionError
+from cmdx.exceptions import DefinitionError, did_you_mean
 from cmdx.queue.records import SELECT
 from cmdx.queue.table import ARRIVING, JobState
 from cmdx.wire.invocations import inputs_data
@@ -81,8 +81,7 @@ def full_name(queue: str, text: str, names: Sequence[str]) -> str:
     if len(found) > 1:
         listed = f"{', '.join(found[:-1])} or {found[-1]}"
         message = (
-            f"find: in the queue {queue!r}, {text!r} may be {listed}. "
-            "Give more of the name."
+            f"in the queue {queue!r}, {text!r} may be {listed}. Give more of the name."
         )
         raise DefinitionError(message)
     return found[0] if found else text
@@ -124,9 +123,9 @@ def filter_of(queue: str, filters: Mapping[str, Any]) -> Filter:
     """Return what selects the jobs of a queue."""
     check_names("find", filters, FILTERS)
     given = {name: value for name, value in filters.items() if value is not None}
-    check_kinds("find", given, KINDS)
+    check_kinds("filters", given, KINDS)
     if "inputs" in given and "task" not in given:
-        message = "find: inputs= can be looked for only together with task=."
+        message = "inputs= can be looked for only together with task=."
         raise DefinitionError(message)
     values: dict[str, Any] = {"queue": queue}
     conditions = ["queue = :queue", *conditions_of(given, values)]
@@ -185,11 +184,34 @@ def state_condition(state: object, values: dict[str, Any]) -> str:
     try:
         values["state"] = JobState(state).value  # type: ignore[arg-type]
     except ValueError:
-        message = f"find: state is one of {', '.join(JobState)}, got {state!r}."
+        listed = ", ".join(JobState)
+        message = f"state is one of {listed}, got {state!r}{state_hint(state)}"
         raise DefinitionError(message) from None
     if state == JobState.HELD:
         return f"(state = :state or state = '{ARRIVING}')"
     return "state = :state"
+
+
+FAILED = "a job that failed for good is 'dead'"
+WAITS = "a job that waits is 'ready', or 'held' behind another job"
+ENDED_WELL = "a job that has ended well is 'done'"
+CLAIMED = "a job that a worker has claimed is 'running'"
+OTHER_STATES = {
+    **dict.fromkeys(("failed", "failure", "error", "errored"), FAILED),
+    **dict.fromkeys(("pending", "queued", "waiting", "scheduled", "todo"), WAITS),
+    **dict.fromkeys(("succeeded", "success", "successful"), ENDED_WELL),
+    **dict.fromkeys(("finished", "completed", "complete", "ended"), ENDED_WELL),
+    **dict.fromkeys(("started", "active", "doing", "processing"), CLAIMED),
+}
+"""What other queues call the states, and what these are here."""
+
+
+def state_hint(state: object) -> str:
+    """End a sentence about what is no state, with the one that may be meant."""
+    if not isinstance(state, str):
+        return "."
+    hint = OTHER_STATES.get(state.lower())
+    return did_you_mean(state, map(str, JobState)) if hint is None else f"; {hint}."
 
 
 def seconds_of(name: str, moment: object) -> float:

@@ -12,7 +12,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from cmdx import clock
-from cmdx.declare.checks import is_real
+from cmdx.declare.checks import finite_number, is_real
 from cmdx.exceptions import DefinitionError
 from cmdx.outcome import Attempts, Stop
 from cmdx.pickling import stand_in_task
@@ -368,13 +368,27 @@ def progress(done: float, of: float | None = None, note: str | None = None) -> N
 
     It may be called often: a worker stores it a few times a second, and ``drain`` when
     the job waits or ends. Outside of a job it does nothing, so that the task can also
-    run inline.
+    run inline; wrong arguments are refused there, too.
 
     Args:
         done: How much is done.
         of: How much there is to do.
         note: What is being done.
     """
+    done = check_amount("done", done)
+    of = None if of is None else check_amount("of", of)
+    if note is not None and not isinstance(note, str):
+        message = f"progress: note must be a text, got {note!r}."
+        raise DefinitionError(message)
     leg = current_leg.get()
     if leg is not None:
         leg.progress = json.dumps([done, of, note])
+
+
+def check_amount(name: str, value: object) -> float:
+    """Return how much is done, or to do; refuse what is no number."""
+    number = finite_number(value)
+    if number is None:
+        message = f"progress: {name} must be a finite number, got {value!r}."
+        raise DefinitionError(message)
+    return number

@@ -19,11 +19,14 @@ from cmdx.declare.checks import (
     check_kinds,
     check_names,
     check_seconds,
+    refuse_unknown_keywords,
 )
 from cmdx.queue import actions, schedules
 from cmdx.queue.checks import (
     QUEUE_KINDS,
+    QUEUE_WORDS,
     SCHEDULE_WORDS,
+    WORKER_WORDS,
     check_many,
     check_schedule_id,
     require_filter,
@@ -85,6 +88,7 @@ class Queue:
         tasks: Packages and modules that may be imported to find the tasks of jobs.
     """
 
+    @refuse_unknown_keywords(QUEUE_WORDS)
     def __init__(  # noqa: PLR0913 -- by keyword
         self,
         store: Store | str | PathLike[str],
@@ -187,7 +191,15 @@ class Queue:
     ) -> list[Row]:
         known = EnqueueManyKeywords.__annotations__
         check_names("enqueue_many", options, known, OTHER_WORDS_FOR_MANY)
-        return [self._new_row(task, **options) for task in check_many(invocations)]
+        rows: list[Row] = []
+        for task in check_many(invocations):
+            try:
+                rows.append(self._new_row(task, **options))
+            except Exception as error:
+                place = f"number {len(rows)} of the invocations, counted from 0"
+                error.add_note(f"enqueue_many: it is {place}.")
+                raise
+        return rows
 
     def _new_row(self, invocation: Task[Any], **options: Any) -> Row:
         return new_row(self, invocation, options, self.store.now())
@@ -422,6 +434,7 @@ class Queue:
 
     # -- running ------------------------------------------------------------------
 
+    @refuse_unknown_keywords(WORKER_WORDS)
     def worker(
         self,
         threads: int = 1,

@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypedDict
 import attrs
 
 from cmdx.chain import new_id
-from cmdx.declare.checks import finite_number
+from cmdx.declare.checks import check_seconds
 from cmdx.exceptions import CmdxError, DefinitionError
+from cmdx.extras import how_to_install
 from cmdx.queue import records
 from cmdx.queue.enqueue import check_text
 from cmdx.queue.policy import options_from
@@ -170,9 +171,10 @@ def object_in(text: str) -> dict[str, Any]:
 
 def check_interval(every: object) -> float:
     """Return the seconds between two runs; refuse what is none."""
-    number = finite_number(every)
-    if number is None or number <= 0:
-        raise DefinitionError("every must be a positive number")
+    try:
+        number = check_seconds("schedule", "every", every, above_zero=True)
+    except DefinitionError as error:  # its text has what was given, and the cure
+        raise DefinitionError("every must be a positive number") from error
     if number > LONGEST_INTERVAL:
         message = f"every cannot exceed {LONGEST_INTERVAL} seconds (30 days)"
         raise DefinitionError(message)
@@ -238,10 +240,7 @@ def require_cronsim() -> Any:
     try:
         import cronsim
     except ImportError:
-        message = (
-            "schedules by cron need the package cronsim. Install it: pip install "
-            'cronsim, or in a checkout of this library pip install -e ".[queue]".'
-        )
+        message = f"schedules by cron need cronsim. {how_to_install('queue')}."
         raise CmdxError(message) from None
     return cronsim
 

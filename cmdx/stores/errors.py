@@ -148,7 +148,7 @@ POSTGRES_ERRORS: dict[str, tuple[type[StoreError], str, str]] = {
     "08": (
         StoreUnavailable,
         "{name} cannot be reached",
-        "Try again when the server can be reached",
+        "Try again when the server can be reached, or correct its host or port",
     ),
     "25006": (
         StoreError,

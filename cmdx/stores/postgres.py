@@ -24,6 +24,7 @@ from urllib.parse import unquote
 from weakref import WeakSet
 
 from cmdx import clock
+from cmdx.extras import how_to_install
 from cmdx.stores import schema
 from cmdx.stores.background import Background
 from cmdx.stores.database import LOCK_TIMEOUT
@@ -39,7 +40,7 @@ try:
 except ImportError as error:
     raise StoreError(
         f"PostgreSQL needs psycopg, which cannot be imported ({error})",
-        'Install it with: pip install "psycopg[binary]>=3.2"',
+        how_to_install("postgres"),
     ) from error
 
 if TYPE_CHECKING:
@@ -357,7 +358,7 @@ def require_usable_libpq() -> None:
     if not psycopg.Pipeline.is_supported():
         raise StoreError(
             f"libpq {psycopg.pq.version_pretty(psycopg.pq.version())} is too old",
-            'Use version 14 or later, for example with: pip install "psycopg[binary]"',
+            f"Use version 14 or later. {how_to_install('postgres')}",
         )
 
 

@@ -27,7 +27,7 @@ from cmdx.stores.errors import StoreError
 
 if TYPE_CHECKING:
     from types import TracebackType
-    from typing import Self
+    from typing import NoReturn, Self
 
 MEMORY = ":memory:"
 
@@ -114,6 +114,14 @@ class Store(Commits):
         """Close the connections of a store that nobody uses any more."""
         if not getattr(self, "_is_closed", True) and not sys.is_finalizing():
             self._disconnect()
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse to be pickled: a connection belongs to its process."""
+        message = (
+            f"{self!r} cannot be pickled, nor can what uses it, such as a queue or a "
+            "job. Open it again in the other process, and pass job.id instead of a job."
+        )
+        raise TypeError(message)
 
     def __repr__(self) -> str:
         """Show where it is."""
@@ -208,14 +216,21 @@ def no_store_for(address: str) -> StoreError:
     begin = ADDRESS.match(address) or SCHEME.match(address)
     # The rest may be a password.
     kind = f"addresses that begin with {begin[0]!r}" if begin else "such addresses"
-    return StoreError(
-        f"there is no store for {kind}",
-        "Give connect() a path, 'sqlite:///app.db' or "
-        "'postgresql://user@host/database'",
-    )
+    return StoreError(f"there is no store for {kind}", address_cure(address))
+
+
+def address_cure(address: str) -> str:
+    """Say what to write in place of an address that leads nowhere."""
+    with_driver = WITH_DRIVER.match(address)
+    if with_driver:
+        return f"Write '{with_driver[1].lower()}://' instead"
+    return "Write a path, 'sqlite:///app.db' or 'postgresql://user@host/database'"
 
 
 SCHEME = re.compile(r"^[a-z][a-z0-9+.-]*://", re.IGNORECASE)
+
+WITH_DRIVER = re.compile(r"(postgres(?:ql)?|sqlite)\+\w+://", re.IGNORECASE)
+"""How an address begins that names a driver, as those of SQLAlchemy do."""
 
 ADDRESS = re.compile(r"\s*(postgres(ql)?|sqlite):/*", re.IGNORECASE)
 """How an address begins, also one that is not written well."""

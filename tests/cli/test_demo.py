@@ -29,6 +29,25 @@ def test_an_unknown_command_is_refused_and_the_known_ones_are_named(capsys):
     assert "demo" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        (["worker"], "plain tasks at a time (default: 1)"),
+        (["worker"], "async tasks at a time (default: 100)"),
+        (["worker"], "jobs claimed together (default: 50)"),
+        (["worker"], "seconds to end when stopped (default: 25)"),
+        (["worker"], "processes (default: 1)"),
+        (["jobs", "app:queue", "list"], "how many (default: 20)"),
+        (["demo"], "what to show (default: tasks)"),
+    ],
+)
+def test_the_help_names_defaults(words, shown, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    with pytest.raises(SystemExit):
+        main([*words, "--help"])
+    assert shown in capsys.readouterr().out
+
+
 def test_it_tells_its_version(capsys):
     with pytest.raises(SystemExit) as exit_:
         main(["--version"])
@@ -198,7 +217,24 @@ def test_the_demo_of_deliveries_bridges_an_outage(capsys):
 def test_the_demo_of_deliveries_says_what_it_needs(capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "httpcore", None)
     assert main(["demo", "delivery"]) == 2
-    assert "pip install 'pycmdx[delivery]'" in capsys.readouterr().err
+    assert "the extra 'delivery' of pycmdx" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "function"),
+    [
+        (["demo"], "demo.spend"),
+        (["demo", "queue"], "demo_queue.say"),
+        (["demo", "delivery"], "demo_delivery.send_events"),
+    ],
+)
+def test_an_interrupt_is_no_traceback(words, function, capsys, monkeypatch):
+    def press_ctrl_c(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(f"cmdx.cli.{function}", press_ctrl_c)
+    assert main(words) == 130
+    assert capsys.readouterr().err == "Interrupted.\n"
 
 
 def test_python_dash_m_cmdx_demo_runs_as_a_program():

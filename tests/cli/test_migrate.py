@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from cmdx.cli.main import main
-from cmdx.stores import connect
+from cmdx.stores import StoreError, connect
 from cmdx.stores.schema import VERSION
 
 
@@ -126,6 +126,21 @@ def test_a_misspelt_address_is_refused_without_its_password(address, capsys):
     told = capsys.readouterr().err
     assert "there is no store for addresses that begin with" in told
     assert "4111" not in told
+
+
+@pytest.mark.parametrize("options", [[], ["--sql"]])
+def test_a_connection_string_is_answered_as_queues_do(
+    options, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    address = "host=localhost dbname=x password=4111"
+    with pytest.raises(StoreError) as caught:
+        connect(address)
+
+    assert main(["migrate", address, *options]) == 2
+
+    assert capsys.readouterr().err == f"{caught.value}\n"
+    assert "'postgresql://user@host/database'" in str(caught.value)
 
 
 def test_a_file_without_a_suffix_that_is_there_is_migrated(tmp_path):

@@ -89,14 +89,14 @@ def app(tmp_path, monkeypatch):
     del sys.modules["queue_app"]
 
 
-def start(*arguments, stderr=subprocess.PIPE):
-    return start_python("-m", "cmdx", *arguments, stderr=stderr)
+def start(*arguments, stderr=subprocess.PIPE, **options):
+    return start_python("-m", "cmdx", *arguments, stderr=stderr, **options)
 
 
-def start_python(*arguments, stderr=subprocess.PIPE):
+def start_python(*arguments, stderr=subprocess.PIPE, **options):
     command = [sys.executable, *arguments]
     process = subprocess.Popen(  # noqa: S603 -- our own command
-        command, stdout=subprocess.PIPE, stderr=stderr, text=True
+        command, stdout=subprocess.PIPE, stderr=stderr, text=True, **options
     )
     started.append(process)
     return process
@@ -473,6 +473,37 @@ def test_an_empty_list_says_so(app, capsys):
     assert capsys.readouterr().out == "no jobs\n"
 
 
+@pytest.mark.parametrize(
+    ("options", "listed", "told"),
+    [
+        ([], 20, "there are more jobs: --limit 40\n"),
+        (["--limit=20", "--state=ready"], 20, "there are more jobs: --limit 40\n"),
+        (["--limit=21"], 21, ""),
+        (["--limit=22"], 21, ""),
+    ],
+)
+def test_a_list_that_is_cut_says_so(options, listed, told, app, capsys):
+    app.queue.enqueue_many([app.Add(number=number) for number in range(21)])
+    assert main(["jobs", "queue_app:queue", "list", *options]) == 0
+    printed = capsys.readouterr()
+    assert (len(printed.out.splitlines()), printed.err) == (listed, told)
+
+
+@pytest.mark.parametrize("limit", ["0", "-1"])
+@pytest.mark.usefixtures("app")
+def test_a_list_of_nothing_is_refused(limit, capsys):
+    assert main(["jobs", "queue_app:queue", "list", f"--limit={limit}"]) == 2
+    assert capsys.readouterr().err == (
+        f"list: limit must be a whole number, 1 or more, got {limit}.\n"
+    )
+
+
+def test_a_job_that_was_cancelled_is_listed_without_a_reason(app, capsys):
+    app.queue.cancel(app.queue.enqueue(app.Add(number=1), id="gone").id)
+    assert main(["jobs", "queue_app:queue", "list"]) == 0
+    assert capsys.readouterr().out == "gone  cancelled  cli.add\n"
+
+
 @pytest.mark.usefixtures("jobs")
 def test_a_job_is_shown_with_its_attempts_and_its_traceback(capsys):
     assert main(["jobs", "queue_app:queue", "show", "raised"]) == 0
@@ -677,6 +708,8 @@ def test_an_action_that_is_written_as_an_option_is_told_how_to_be_written(word, 
     ("target", "message"),
     [
         ("queue_app:queu", "queue_app has no 'queu'; did you mean 'queue'?"),
+        ("queue_app:Queu", "queue_app has no 'Queu'; did you mean 'queue'?"),
+        ("queue_app:instan", "queue_app has no 'instan'. It is a module with the qu"),
         (
             "queue_app:other",
             "queue_app:other is not a queue but an object of class int.",
@@ -734,23 +767,52 @@ def test_a_wrong_option_is_an_error_before_anything_is_started(
     assert capsys.readouterr().err.startswith(message)
 
 
-@pytest.mark.parametrize("options", [[], ["--processes=2"]])
-def test_a_queue_in_memory_gets_no_worker(options, app, monkeypatch, capsys):
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["worker", "queue_app:queue"],
+        ["worker", "queue_app:queue", "--processes=2"],
+        ["jobs", "queue_app:queue"],
+        ["jobs", "queue_app:queue", "list"],
+    ],
+)
+def test_a_queue_in_memory_is_refused(words, app, monkeypatch, capsys):
     monkeypatch.setattr(app, "queue", Queue("sqlite://"))
 
-    assert main(["worker", "queue_app:queue", *options]) == 2
+    assert main(words) == 2
 
     assert capsys.readouterr().err == (
-        "Queue(':memory:', 'default') is in memory, where no other process can enqueue "
-        "jobs. Give it a file, as in Queue('app.db'), or run its jobs in the process "
-        "that enqueues them, with queue.worker().\n"
+        "Queue(':memory:', 'default') is in memory, where no other process finds its "
+        "jobs. Give it a file, as in Queue('app.db'), or stay in the process that "
+        "enqueues them, with queue.worker() and queue.find().\n"
     )
 
 
+@pytest.mark.parametrize("action", ["list", "replay", "cancel"])
 @pytest.mark.usefixtures("app")
-def test_a_wrong_filter_is_an_error(capsys):
-    assert main(["jobs", "queue_app:queue", "list", "--state=lost"]) == 2
-    assert "state is one of ready, held" in capsys.readouterr().err
+def test_a_state_that_is_none_is_an_error(action, capsys):
+    assert main(["jobs", "queue_app:queue", action, "--state=failed"]) == 2
+    assert capsys.readouterr().err == (
+        "state is one of ready, held, running, done, dead, cancelled, got 'failed'; "
+        "a job that failed for good is 'dead'.\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("word", "hint"),
+    [
+        ("retry", "use 'replay'"),
+        ("requeue", "use 'replay'"),
+        ("delete", "use 'cancel'; queue.prune() removes jobs that have ended"),
+        ("stop", "use 'cancel'"),
+        ("ls", "use 'list'"),
+    ],
+)
+def test_an_action_of_other_queues_is_answered_with_ours(word, hint, capsys):
+    with pytest.raises(SystemExit) as exit_:
+        main(["jobs", "queue_app:queue", word, "some-id"])
+    assert exit_.value.code == 2
+    assert capsys.readouterr().err.endswith(f"; {hint}\n")
 
 
 def test_the_package_of_the_queue_may_be_imported_for_its_tasks(app):
@@ -771,3 +833,16 @@ def test_the_demo_kills_a_worker_and_loses_nothing():
     assert done.returncode == 0, errors
     assert "was killed by SIGKILL" in printed
     assert "Jobs: 12 done. Lost: 0." in printed
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGINT to send")
+def test_an_interrupt_of_the_demo_is_no_traceback():
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    demo = start("demo", "queue", start_new_session=True)
+    signal.signal(signal.SIGINT, before)
+    while "Another worker goes on" not in demo.stdout.readline():
+        assert demo.poll() is None
+    os.killpg(demo.pid, signal.SIGINT)  # its worker as well, as a terminal does
+    _, errors = demo.communicate(timeout=60)
+
+    assert (demo.returncode, errors) == (130, "Interrupted.\n")

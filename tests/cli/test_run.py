@@ -892,7 +892,7 @@ def test_without_rich_only_the_last_tree_is_printed(monkeypatch, capsys):
 def test_the_cure_for_a_missing_rich_names_the_extra(monkeypatch):
     monkeypatch.delitem(sys.modules, "cmdx.cli.live")
     monkeypatch.setitem(sys.modules, "rich.console", None)
-    with pytest.raises(ImportError, match=r"pip install 'pycmdx\[cli\]'"):
+    with pytest.raises(ImportError, match=r"'cli' .*: pip install \"rich>=13\""):
         import cmdx.cli.live  # noqa: F401
 
 

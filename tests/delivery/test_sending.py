@@ -1309,6 +1309,6 @@ def test_a_courier_needs_its_extra(queue, monkeypatch, name):
         new_courier(queue, "https://hooks.example/")
 
     assert str(caught.value) == (
-        "deliveries need httpcore and anyio. Install them with "
-        "`pip install 'pycmdx[delivery]'`."
+        "deliveries need httpcore and anyio. Install what the extra 'delivery' of "
+        'pycmdx has: pip install "httpcore[asyncio]>=1.0.5" "sniffio>=1.3".'
     )

@@ -6,6 +6,7 @@ import asyncio
 import atexit
 import os
 import pickle
+import re
 import signal
 import sys
 import threading
@@ -239,11 +240,56 @@ def test_the_command_runs_a_worker_until_a_signal_comes(tmp_path, monkeypatch, c
 # -- cures --------------------------------------------------------------------------
 
 
+def test_a_queue_and_a_job_cannot_be_given_to_another_process():
+    queue = Queue(":memory:")
+    job = queue.enqueue(Note())
+
+    for given in (queue, job, queue.store, {"job": job}):
+        with pytest.raises(TypeError) as caught:
+            pickle.dumps(given)
+        assert str(caught.value) == (
+            "SqliteStore(':memory:') cannot be pickled, nor can what uses it, such as "
+            "a queue or a job. Open it again in the other process, and pass job.id "
+            "instead of a job."
+        )
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (
+            lambda: Queue(":memory:", queue_name="a"),
+            "Queue() has no option 'queue_name'; use `name`. Valid options: ",
+        ),
+        (
+            lambda: Queue(":memory:", task=["a"]),
+            "Queue() has no option 'task'; did you mean 'tasks'? Valid options: ",
+        ),
+        (
+            lambda: Queue(":memory:").worker(processes=2),
+            "worker() has no option 'processes'; use `python -m cmdx worker`. Valid",
+        ),
+    ],
+)
+def test_an_option_that_a_queue_has_not_is_answered_with_the_right_one(call, message):
+    with pytest.raises(DefinitionError, match=re.escape(message)):
+        call()
+
+
+def test_a_queue_takes_its_options_by_name():
+    assert Queue(store=":memory:", name="a").worker(threads=2).queue.name == "a"
+
+
 def test_a_missing_cronsim_is_named_with_the_cure(monkeypatch):
     monkeypatch.setitem(sys.modules, "cronsim", None)
 
-    with pytest.raises(CmdxError, match=r"need the package cronsim.*pip install"):
+    with pytest.raises(CmdxError) as caught:
         Queue(":memory:").schedule(Note(), cron="@daily")
+
+    assert str(caught.value) == (
+        "schedules by cron need cronsim. Install what the extra 'queue' of pycmdx has: "
+        'pip install "cronsim>=2.6".'
+    )
 
 
 @pytest.mark.parametrize(

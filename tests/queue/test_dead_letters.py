@@ -504,6 +504,11 @@ def test_only_what_has_ended_is_pruned(queue, state):
         queue.prune(state, 1e12)
 
 
+def test_a_state_that_is_not_pruned_is_answered_with_the_right_one(queue):
+    with pytest.raises(DefinitionError, match=r"got 'failed'; a job that .* is 'dead'"):
+        queue.prune("failed", 1e12)
+
+
 # -- the quirks of the seed ------------------------------------------------------------
 
 

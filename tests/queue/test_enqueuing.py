@@ -599,6 +599,33 @@ def test_many_may_be_none(queue):
     assert queue.enqueue_many([]) == []
 
 
+class Outsider(RuntimeError):
+    """An error of the caller."""
+
+
+def invocations_that_end_early():
+    yield ChargeCard(order_id=1)
+    raise Outsider
+
+
+@pytest.mark.parametrize(
+    ("invocations", "kind", "place"),
+    [
+        ([ChargeCard(order_id=1), ChargeCard(order_id="x")], RefusedInputError, 1),
+        ([ChargeCard], TypeError, 0),
+        (invocations_that_end_early(), Outsider, None),
+    ],
+    ids=["inputs", "class", "caller"],
+)
+def test_which_of_many_is_refused_is_told(queue, invocations, kind, place):
+    with pytest.raises(kind) as caught:
+        queue.enqueue_many(invocations)
+    told = f"enqueue_many: it is number {place} of the invocations, counted from 0."
+    expected = [] if place is None else [told]
+    assert getattr(caught.value, "__notes__", []) == expected
+    assert queue.find() == []
+
+
 def test_many_jobs_are_announced_one_by_one(queue):
     with collected(job_enqueued) as sent:
         jobs = queue.enqueue_many([Note(text="a"), Note(text="b")])
@@ -718,9 +745,9 @@ def test_a_job_that_has_just_arrived_is_held(queue):
         ({"since": datetime(2030, 1, 1)}, r"or \.astimezone\(\) after a local time"),  # noqa: DTZ001
         ({"until": "now"}, r"\. Write datetime\(\.\.\., tzinfo=UTC\)"),
         ({"customer": 1}, "find has no option 'customer'"),
-        ({"key": 7}, "find: key must be a text, got 7"),
-        ({"error": ValueError("no")}, "find: error must be the class of an error, or"),
-        ({"task": Pay, "inputs": [1]}, "find: inputs must be a mapping of names to"),
+        ({"key": 7}, "filters: key must be a text, got 7"),
+        ({"error": ValueError("no")}, "filters: error must be the class of an error,"),
+        ({"task": Pay, "inputs": [1]}, "filters: inputs must be a mapping of names"),
         ({"limit": "10"}, "find: limit must be a whole number, 0 or more, got '10'"),
         ({"limit": -1}, "find: limit must be a whole number, 0 or more, got -1"),
     ],
@@ -730,9 +757,33 @@ def test_a_filter_that_means_nothing_is_refused(queue, filters, message):
         queue.find(**filters)
 
 
+@pytest.mark.parametrize(
+    ("state", "hint"),
+    [
+        ("failed", "; a job that failed for good is 'dead'."),
+        ("Failed", "; a job that failed for good is 'dead'."),
+        ("queued", "; a job that waits is 'ready', or 'held' behind another job."),
+        ("completed", "; a job that has ended well is 'done'."),
+        ("started", "; a job that a worker has claimed is 'running'."),
+        ("canceled", "; did you mean 'cancelled'?"),
+        ("runing", "; did you mean 'running'?"),
+        ("lost", "."),
+        (7, "."),
+    ],
+)
+@pytest.mark.parametrize("name", ["find", "cancel_all", "replay_all"])
+def test_a_state_of_other_queues_is_answered_with_ours(queue, call, name, state, hint):
+    with pytest.raises(DefinitionError) as caught:
+        call(queue, name, state=state)
+    assert str(caught.value) == (
+        "state is one of ready, held, running, done, dead, cancelled, "
+        f"got {state!r}{hint}"
+    )
+
+
 @pytest.mark.parametrize("task", [int, Pay(customer=1), 7])
 def test_only_a_task_or_its_name_can_be_looked_for(queue, task):
-    with pytest.raises(DefinitionError, match="find: task must be the class of a task"):
+    with pytest.raises(DefinitionError, match="filters: task must be the class"):
         queue.find(task=task)
 
 
@@ -744,7 +795,7 @@ def test_the_end_of_a_name_must_mean_one_task(store, queue, call, name):
     queue.cancel_all(everything=True)
 
     message = (
-        "find: in the queue 'default', 'Pay' may be Cards.Pay, billing:Pay or "
+        "in the queue 'default', 'Pay' may be Cards.Pay, billing:Pay or "
         "shop.cards:Pay. Give more of the name."
     )
     with pytest.raises(DefinitionError, match=re.escape(message)):

@@ -95,6 +95,19 @@ def test_an_interval_must_be_a_positive_number(queue, every):
     assert queue.schedules() == []
 
 
+@pytest.mark.parametrize(
+    ("every", "cause"),
+    [
+        ("10m", "must be a finite number of seconds, above 0, got '10m'."),
+        (timedelta(minutes=5), "is a number of seconds: delta.total_seconds()."),
+    ],
+)
+def test_the_cause_of_a_wrong_interval_shows_what_was_given(queue, every, cause):
+    with pytest.raises(DefinitionError, match="every must be a positive") as caught:
+        queue.schedule(Digest(), every=every)
+    assert str(caught.value.__cause__) == f"schedule: every {cause}"
+
+
 def test_an_interval_is_at_most_30_days(queue):
     with pytest.raises(DefinitionError) as caught:
         queue.schedule(Digest(), every=2_592_000.5)

@@ -5,9 +5,12 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
+from decimal import Decimal
+from fractions import Fraction
 from threading import Barrier, Event, Lock
 
 import pytest
@@ -27,7 +30,15 @@ from workers import (
 )
 
 import cmdx
-from cmdx import CmdxError, RetryOptions, Task, clock, retry_on, task_cancelled
+from cmdx import (
+    CmdxError,
+    DefinitionError,
+    RetryOptions,
+    Task,
+    clock,
+    retry_on,
+    task_cancelled,
+)
 from cmdx.queue import (
     JobCancelled,
     JobState,
@@ -506,6 +517,41 @@ def test_progress_does_not_wait_for_the_store(queue):
         holder.join()
         assert job.wait(PATIENCE).success
     assert job.progress == (2, 2, None)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("half",), "progress: done must be a finite number, got 'half'."),
+        ((None,), "progress: done must be a finite number, got None."),
+        ((float("nan"),), "progress: done must be a finite number, got nan."),
+        ((1, "x"), "progress: of must be a finite number, got 'x'."),
+        ((1, 2, 3), "progress: note must be a text, got 3."),
+    ],
+)
+def test_progress_is_told_in_numbers_inside_of_a_job_and_outside(
+    queue, arguments, message
+):
+    class Export(Task[None], name="export"):
+        def work(self):
+            progress(*arguments)
+
+    with pytest.raises(DefinitionError, match=re.escape(message)):
+        progress(*arguments)
+    job = queue.enqueue(Export(), retry=RetryOptions(max_attempts=1))
+    queue.drain()
+    assert job.refresh().reason == f"[DefinitionError] {message}"
+
+
+@pytest.mark.parametrize("number", [Decimal("0.5"), Fraction(1, 2), 0.5, -0.5])
+def test_progress_may_be_any_number(queue, number):
+    class Export(Task[None], name="export"):
+        def work(self):
+            progress(number, of=number)
+
+    job = queue.enqueue(Export())
+    queue.drain()
+    assert job.refresh().progress == (float(number), float(number), None)
 
 
 def test_progress_outside_of_a_job_does_nothing():

@@ -122,9 +122,14 @@ def test_what_is_no_address_is_refused(target):
 @pytest.mark.parametrize(
     ("target", "message"),
     [
-        ("mysql://host/app", "addresses that begin with 'mysql://'. Give connect"),
-        ("sqlite:app.db", "addresses that begin with 'sqlite:'. Give connect"),
-        ("SQLite:/app.db", "addresses that begin with 'SQLite:/'. Give connect"),
+        ("mysql://host/app", "addresses that begin with 'mysql://'. Write a path, "),
+        ("sqlite:app.db", "addresses that begin with 'sqlite:'. Write a path, "),
+        ("SQLite:/app.db", "addresses that begin with 'SQLite:/'. Write a path, "),
+        (
+            "Postgresql+psycopg://ada:4111@host/app",
+            r"begin with 'Postgresql\+psycopg://'. Write 'postgresql://' instead.$",
+        ),
+        ("sqlite+pysqlite:///app.db", "pysqlite://'. Write 'sqlite://' instead.$"),
         ("", "the path of the store is empty. Use a path"),
         ("postgresql://%zz", "cannot be read. Write it as postgresql://user"),
     ],
@@ -132,6 +137,14 @@ def test_what_is_no_address_is_refused(target):
 def test_an_address_that_leads_nowhere_is_refused(target, message):
     with pytest.raises(StoreError, match=message):
         connect(target)
+
+
+@pytest.mark.parametrize(
+    "address", ["postgresql://127.0.0.1:99999/app", "postgresql://host.invalid/app"]
+)
+def test_a_wrong_host_or_port_is_answered_with_what_to_correct(address):
+    with pytest.raises(StoreUnavailable, match="or correct its host or port"):
+        connect(address)
 
 
 def test_the_scheme_of_an_address_may_be_in_capitals(postgres_place, tmp_path):
@@ -327,7 +340,10 @@ except StoreError as error:
     print(error)
 """
 
-    assert 'pip install "psycopg[binary]>=3.2"' in printed_by(program)
+    assert printed_by(program).endswith(
+        ". Install what the extra 'postgres' of pycmdx has: "
+        'pip install "psycopg[binary]>=3.2".\n'
+    )
 
 
 # -- errors -----------------------------------------------------------------------

@@ -227,7 +227,10 @@ def test_without_the_library_the_error_names_the_extra():
             print(error)
     """
 
-    assert "pip install 'pycmdx[otel]'" in printed_by(program)
+    assert printed_by(program) == (
+        "cmdx.opentelemetry needs the API of OpenTelemetry. Install what the extra "
+        "'otel' of pycmdx has: pip install \"opentelemetry-api>=1.30\".\n"
+    )
 
 
 # -- what others do wrong -------------------------------------------------------------
