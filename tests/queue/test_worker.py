@@ -27,7 +27,7 @@ from workers import (
 )
 
 import cmdx
-from cmdx import CmdxError, RetryOptions, Task, retry_on, task_cancelled
+from cmdx import CmdxError, RetryOptions, Task, retry_on, task_cancelled, testing
 from cmdx.queue import (
     JobCancelled,
     JobState,
@@ -437,6 +437,21 @@ def test_an_event_loop_that_hangs_is_reported(queue, monkeypatch):
             job = queue.enqueue(Hang(), retry=RetryOptions(1))
             job.wait(PATIENCE)
     assert [name for name, _, _ in sent] == ["job_hung"]
+
+
+# -- virtual time --------------------------------------------------------------------
+
+
+def test_the_time_of_day_goes_on_for_a_worker_in_virtual_time(store):
+    class Later(Task[None], name="later"):
+        def work(self):
+            pass
+
+    queue = Queue(store)
+    with testing.instant() as instant, queue.worker():
+        job = queue.enqueue(Later(), after=0.2)
+        assert job.wait(PATIENCE).success
+        assert instant.slept == 0.0
 
 
 # -- inside of work ------------------------------------------------------------------
