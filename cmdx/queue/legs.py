@@ -181,6 +181,7 @@ class Leg:
         if seconds > self.hangs_after:
             self.is_reported_hung = True
             record = self.record
+            logging.getLogger("cmdx").warning("%s", hang_text(self, seconds))
             announce(
                 job_hung, record.task, record.module, job=self.job, seconds=seconds
             )
@@ -339,6 +340,25 @@ def limit_attempts(task: Any, leg: Leg, seconds: float) -> None:
     is_async = type(task)._cmdx_.plan.awaits
     leg.hangs_after = seconds + SLACK if is_async else seconds
     task.work = partial(await_in_time if is_async else call_timed, work, leg, seconds)
+
+
+def hang_text(leg: Leg, seconds: float) -> str:
+    """Return that an attempt takes longer than its timeout, why, and what to do."""
+    record = leg.record
+    why = (
+        "it runs in a thread. Give what it waits for a timeout of its own; if it "
+        "hangs, restart the worker."
+    )
+    if record.is_async:
+        why = (
+            "an `async def work`, this one or another, blocks the event loop, so that "
+            "no asynchronous job goes on, or this one ignores that it was cancelled. "
+            "Await what takes long, or call it in a thread with asyncio.to_thread."
+        )
+    return (
+        f"the job {record.id!r} of {record.task} has been running for {seconds:.1f} s, "
+        f"longer than its timeout of {leg.timeout:g} s, and cannot be ended: {why}"
+    )
 
 
 SLACK = 1.0

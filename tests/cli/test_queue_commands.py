@@ -292,8 +292,9 @@ def test_a_job_that_takes_longer_than_its_timeout_is_told_once(app):
 
     (line,) = [line for line in errors.splitlines() if "timeout" in line]
     assert re.fullmatch(
-        r"the job of Ada of cli\.slow has been running for \d\.\d s, longer than its "
-        r"timeout, and cannot be stopped; if it hangs, restart the worker",
+        r"the job 'of Ada' of cli\.slow has been running for \d\.\d s, longer than its "
+        r"timeout of 0\.1 s, and cannot be ended: it runs in a thread\. Give what it "
+        r"waits for a timeout of its own; if it hangs, restart the worker\.",
         line,
     )
     assert "4111" not in errors
