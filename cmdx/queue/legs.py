@@ -23,12 +23,12 @@ from typing import TYPE_CHECKING, Any
 from cmdx import Suspended, clock, task_retried
 from cmdx.chain import chain_of, running
 from cmdx.queue import table
-from cmdx.queue.claims import warn_of_unread
 from cmdx.queue.jobs import Job, current_leg, origin_of, read_invocation
 from cmdx.queue.lanes import lane_of
 from cmdx.queue.policy import QueuePlan, options_from, plan_under
 from cmdx.queue.report import End
 from cmdx.queue.signals import announce, job_hung, job_retried, job_started
+from cmdx.queue.unread import warn_of_unread, why_unread
 from cmdx.report import error_line, error_name
 from cmdx.run import deadlines
 from cmdx.run.lifecycle import end_without_run, lifecycle
@@ -209,10 +209,12 @@ async def run_leg(leg: Leg, *, awaits: bool) -> End:
     try:
         task = leg.read()
     except WireError as error:
-        warn_of_unread(f"jobs of {leg.record.task} are", error)
-        return leg.end(table.leave_unread, why=str(error))
+        why = why_unread(leg.record, error)
+        warn_of_unread(f"jobs of {leg.record.task} are", why)
+        return leg.end(table.leave_unread, why=why)
     except Exception as error:  # it is not JSON, and will not be
-        return leg.end(table.bury_unread, why=f"its inputs are not JSON ({error}).")
+        why = f"its inputs are not JSON ({error}). Repair the row."
+        return leg.end(table.bury_unread, why=why)
     if type(task)._cmdx_.plan.awaits and not awaits:
         return await run_in_loop(leg)
     record = leg.record
