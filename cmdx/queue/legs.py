@@ -28,14 +28,14 @@ from cmdx.queue.lanes import lane_of
 from cmdx.queue.policy import QueuePlan, options_from, plan_under
 from cmdx.queue.report import End
 from cmdx.queue.signals import announce, job_hung, job_retried, job_started
-from cmdx.queue.unread import warn_of_unread, why_unread
+from cmdx.queue.unread import warn_of_loss, warn_of_unread, why_unread
 from cmdx.report import error_line, error_name
 from cmdx.run import deadlines
 from cmdx.run.lifecycle import end_without_run, lifecycle
 from cmdx.run.record import Message
 from cmdx.task import begin_leg
 from cmdx.wire import WireError
-from cmdx.wire.results import result_text
+from cmdx.wire.results import text_and_loss
 
 if TYPE_CHECKING:
     import asyncio
@@ -118,10 +118,13 @@ class Leg:
             return End(self.record, table.give_back, lane=lane, outcome=outcome)
         failure = result.caused_failure  # perhaps that of another task inside
         cause = None if failure is None else failure.cause
+        text, loss = text_and_loss(result)
+        if loss is not None:
+            warn_of_loss(self.record, loss)
         return self.end(
             table.finish,
             is_success=not result.failed,
-            result=result_text(result),
+            result=text,
             error=None if cause is None else error_name(cause),
             reason=result.reason,
         )

@@ -1,4 +1,4 @@
-"""What is said of a job that a worker cannot read, and what to do about it."""
+"""What is said of jobs that cannot be read, or whose values cannot be stored."""
 
 from __future__ import annotations
 
@@ -45,10 +45,19 @@ def unread_text(record: JobRecord) -> str:
 
 def warn_of_unread(what: str, why: str) -> None:
     """Log once that this process cannot read something, which others may run."""
+    warn_once(what, f"left to other workers, because {why}")
+
+
+def warn_of_loss(record: JobRecord, why: str) -> None:
+    """Log once per task that what a job returned cannot be stored."""
+    warn_once(f"the values of jobs of {record.task} are", f"lost: {why}")
+
+
+def warn_once(what: str, is_so: str) -> None:
+    """Log something of a worker, unless this process has."""
     if what not in warned_of:
         warned_of.add(what)
-        message = "%s left to other workers, because %s"
-        logging.getLogger("cmdx").warning(message, what, why)
+        logging.getLogger("cmdx").warning("%s %s", what, is_so)
 
 
 warned_of: set[str] = set()

@@ -1098,6 +1098,39 @@ def test_what_to_do_about_a_job_that_cannot_be_read_is_said_everywhere(
     )
 
 
+def test_a_value_that_cannot_be_stored_is_logged_once_per_task(
+    queue, caplog, monkeypatch
+):
+    monkeypatch.setattr(unread, "warned_of", set())
+
+    class Open(Task[object], name="crashes.open"):
+        fails: bool = False
+
+        def work(self):
+            if self.fails:
+                self.fail("no file")
+            return {"file": object()}
+
+    class Same(Task[dict], name="crashes.same"):
+        def work(self):
+            return {"lost_value": "no"}
+
+    jobs = queue.enqueue_many([Open(fails=True), Open(), Open(), Same()])
+    queue.drain()
+    result = jobs[1].wait(0.0)
+
+    (message,) = caplog.messages
+    assert message == (
+        "the values of jobs of crashes.open are lost: value[file] of "
+        f"{Open.__qualname__} could not be stored: it is an instance of object; say "
+        "how to store it with cmdx.wire.encodings.register(object, ...). Let work "
+        "return what can be stored, such as an id or a path."
+    )
+    assert result.success
+    assert str(result).endswith(": value not available")
+    assert jobs[3].wait(0.0).value == {"lost_value": "no"}
+
+
 def test_drain_refuses_an_event_loop_before_it_claims_anything(queue):
     job = queue.enqueue(Charge())
 
