@@ -154,13 +154,13 @@ def reason_while_running(record: JobRecord, around: Surroundings) -> str:
     if left <= 0:
         return (
             f"its worker{where} has died, or cannot reach the database: its lease is "
-            f"over. Another worker finds that within seconds, and it is {next_state} "
-            f"then.{also}"
+            "over. Another worker finds that within seconds, and it becomes "
+            f"{next_state} then.{also}"
         )
     seconds = around.now - (record.started_at or around.now)
     return (
         f"it has been running{where} for {seconds:.1f} s. If that worker has died, it "
-        f"is {next_state} when the lease is over, in {left:.1f} s.{also}"
+        f"becomes {next_state} when the lease is over, in {left:.1f} s.{also}"
     )
 
 

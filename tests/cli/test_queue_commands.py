@@ -508,8 +508,8 @@ def test_a_job_that_runs_is_shown_with_its_place_and_time(app, capsys):
     assert "due:" not in shown
     assert re.search(
         rf"^now:      it has been running on \S+:{worker.pid} for \d+\.\d s\. If that "
-        r"worker has died, it is cancelled when the lease is over, in \d\d\.\d s\. It "
-        r"was asked to end, because it is cancelled\.$",
+        r"worker has died, it becomes cancelled when the lease is over, in "
+        r"\d\d\.\d s\. It was asked to end, because it is cancelled\.$",
         shown,
         re.MULTILINE,
     )

@@ -934,13 +934,13 @@ def test_a_time_out_tells_where_a_job_runs_and_what_comes_if_its_worker_died(
     add_worker(queue, lease=30.0, token="another")  # noqa: S106 -- no secret
 
     assert why_it_waits(job) == (
-        "it has been running on elsewhere for 12.5 s. If that worker has died, it is "
-        f"{state} when the lease is over, in 17.5 s."
+        "it has been running on elsewhere for 12.5 s. If that worker has died, it "
+        f"becomes {state} when the lease is over, in 17.5 s."
     )
     instant.advance(20)
     assert why_it_waits(job) == (
         "its worker on elsewhere has died, or cannot reach the database: its lease is "
-        f"over. Another worker finds that within seconds, and it is {state} then."
+        f"over. Another worker finds that within seconds, and it becomes {state} then."
     )
     instant.advance(20)
     assert why_it_waits(job) == (
@@ -955,9 +955,9 @@ def test_a_time_out_tells_that_a_running_job_was_asked_to_end(queue):
     queue.cancel(job.id)
 
     assert why_it_waits(job) == (
-        "it has been running on elsewhere for 0.0 s. If that worker has died, it is "
-        "cancelled when the lease is over, in 30.0 s. It was asked to end, because it "
-        "is cancelled."
+        "it has been running on elsewhere for 0.0 s. If that worker has died, it "
+        "becomes cancelled when the lease is over, in 30.0 s. It was asked to end, "
+        "because it is cancelled."
     )
 
 
