@@ -127,6 +127,8 @@ def summary_of(result: Result[Any]) -> str:
         words.append(result.reason)
     elif result.success and result._record.value is not None:
         words.append(f"value={value_text(result._record.value)}")
+    elif result._record.lost_value is not None:
+        words.append("value not available")
     words += troubles_of(result)
     return printable(", ".join(words))
 

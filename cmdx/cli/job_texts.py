@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from cmdx.queue.waiting import reason_to_wait
 from cmdx.report import duration_text, marks
 
 if TYPE_CHECKING:
@@ -31,6 +32,10 @@ def job_line(job: Job[Any], *, with_inputs: bool) -> str:
 
 def job_text(job: Job[Any], *, with_inputs: bool) -> str:
     """Return all that is known of a job."""
+    now, is_later = "", False
+    if job.due_at is not None:
+        around = job._look_around()
+        now, is_later = reason_to_wait(job._record, around), job.due_at > around.now
     facts = {
         "id": job.id,
         "task": job.task,
@@ -38,7 +43,8 @@ def job_text(job: Job[Any], *, with_inputs: bool) -> str:
         "key": job.key,
         "priority": job.priority,
         "created": moment_text(job.created_at),
-        "due": moment_text(job.due_at),
+        "due": moment_text(job.due_at if is_later else None),
+        "now": now,
         "unread": unread_text(job),
         "retries": job.retries,
         "crashes": job.crashes,
@@ -53,14 +59,11 @@ def job_text(job: Job[Any], *, with_inputs: bool) -> str:
 
 
 def unread_text(job: Job[Any]) -> str:
-    """Return since when no worker could read a job, and what to do; mostly no text."""
+    """Return since when no worker could read a job; mostly no text."""
     since = unread_since(job)
     if since is None:
         return ""
-    return (
-        f"since {moment_text(since)} no worker could read it; their logs say why. "
-        "Deploy one that can: after an hour the job is dead."
-    )
+    return f"since {moment_text(since)}; after an hour the job is dead."
 
 
 def unread_since(job: Job[Any]) -> float | None:

@@ -207,7 +207,7 @@ def work(worker: ReportingWorker, target: str) -> int:
         beats(worker),
         reports.show_progress(screen, lambda: reports.worker_text(worker)),
         reports.report_deaths(screen, worker.queue, target),
-        reports.report_hangs(screen, worker.queue),
+        reports.show_warnings(screen),
     ):
         worker.run()
     screen.write(f"{worker} {reports.end_text(worker.legs, worker.running)}")

@@ -4,7 +4,7 @@ What a worker on the command line tells, on the standard error.
 1. that it has started, and on which file                   ``start_text``
 2. that it stops, and what it waits for                     ``ReportingWorker.stop``
 3. that a job has died, and how to look at it               ``report_deaths``
-4. that a job takes longer than its timeout                 ``report_hangs``
+4. warnings, such as that a job hangs                       ``show_warnings``
 5. on a terminal, how many jobs there are in each state     ``show_progress``
 
 Inputs are never told: they may be secrets.
@@ -12,13 +12,14 @@ Inputs are never told: they may be secrets.
 
 from __future__ import annotations
 
+import logging
 import shlex
 import sys
 from contextlib import contextmanager, suppress
 from threading import Event, RLock, Thread
 from typing import TYPE_CHECKING, Any
 
-from cmdx.queue import Worker, job_died, job_hung
+from cmdx.queue import Worker, job_died
 from cmdx.report import printable
 
 if TYPE_CHECKING:
@@ -152,27 +153,34 @@ def shortened(text: str) -> str:
     return text if len(text) <= LONGEST_REASON else f"{text[:LONGEST_REASON]}..."
 
 
-# -- jobs that hang -----------------------------------------------------------------
+# -- warnings -----------------------------------------------------------------------
+
+
+class ScreenHandler(logging.Handler):
+    """Writes what is logged on a screen."""
+
+    def __init__(self, screen: Screen) -> None:
+        super().__init__(logging.WARNING)
+        self.screen = screen
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a line that stays."""
+        self.screen.write(self.format(record))
 
 
 @contextmanager
-def report_hangs(screen: Screen, queue: Queue) -> Iterator[None]:
-    """Tell of each job of a queue that takes longer than its timeout in the block."""
-
-    def report(_sender: Any, *, job: Job[Any], seconds: float) -> None:
-        if job.queue == queue.name:
-            screen.write(hang_text(job, seconds))
-
-    with job_hung.connected_to(report):
+def show_warnings(screen: Screen) -> Iterator[None]:
+    """Show the warnings of the library, unless the application has a place for them."""
+    logger = logging.getLogger("cmdx")
+    if logger.hasHandlers():
         yield
-
-
-def hang_text(job: Job[Any], seconds: float) -> str:
-    """Return that a job takes longer than its timeout, and what to do."""
-    return printable(
-        f"the job {job.id} of {job.task} has been running for {seconds:.1f} s, longer "
-        "than its timeout, and cannot be stopped; if it hangs, restart the worker"
-    )
+        return
+    handler = ScreenHandler(screen)
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
 
 
 # -- progress -----------------------------------------------------------------------

@@ -37,6 +37,7 @@ from cmdx.queue.signals import (
     schedule_piled_up,
 )
 from cmdx.queue.table import JobState
+from cmdx.queue.unread import warn_of_unread
 from cmdx.queue.upkeep import LEASE
 from cmdx.run.lifecycle import drive
 from cmdx.stores.errors import StoreError
@@ -334,17 +335,6 @@ def tell_tick(queue: Queue, tick: Tick) -> None:
     if tick.fires:
         job = queue.get(record.job or "")
         announce(schedule_fired, record.task, record.module, schedule=schedule, job=job)
-
-
-def warn_of_unread(what: str, why: object) -> None:
-    """Log once that this process cannot read something, which others may run."""
-    if what not in warned_of:
-        warned_of.add(what)
-        message = "%s left to other workers, because %s"
-        logging.getLogger("cmdx").warning(message, what, why)
-
-
-warned_of: set[str] = set()
 
 
 def tell_pile(pile: Pile) -> None:

@@ -3,8 +3,8 @@ Draining: all that is due is run here and now, as one worker would run it.
 
 A thread looks at what runs now and then: whether it is cancelled, or hangs.
 
-Under ``cmdx.testing.instant()`` time passes only here: it moves on to when the next job
-is due, and is left at the start plus ``ahead``.
+Under ``cmdx.testing.instant()`` nothing is waited for: time moves on to when the next
+job is due, and is left at the start plus ``ahead``.
 """
 
 from __future__ import annotations

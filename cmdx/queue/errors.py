@@ -122,7 +122,4 @@ class JobUnreadable(JobError):  # noqa: N818 -- like those of the contract
     """No worker could make the task of its stored form."""
 
     def __init__(self, id: str, why: str) -> None:  # noqa: A002 -- as users write it
-        super().__init__(
-            f"the job {id!r} cannot be run: {why} Deploy workers that know the task, "
-            "or repair the row, then replay it."
-        )
+        super().__init__(f"the job {id!r} cannot be run: {why} Then replay it.")

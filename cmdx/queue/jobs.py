@@ -338,7 +338,9 @@ def error_of(record: JobRecord) -> Exception:
     if record.error == "JobIndeterminate":
         return JobIndeterminate(record.id)
     if record.error == "JobUnreadable":
-        return JobUnreadable(record.id, record.reason or "it was edited.")
+        return JobUnreadable(
+            record.id, record.reason or "it was edited. Repair the row."
+        )
     if record.error == "JobDropped":
         return JobDropped(record.id, record.reason or "for an unknown reason")
     return JobCancelled(record.id)

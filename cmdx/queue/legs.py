@@ -23,19 +23,19 @@ from typing import TYPE_CHECKING, Any
 from cmdx import Suspended, clock, task_retried
 from cmdx.chain import chain_of, running
 from cmdx.queue import table
-from cmdx.queue.claims import warn_of_unread
 from cmdx.queue.jobs import Job, current_leg, origin_of, read_invocation
 from cmdx.queue.lanes import lane_of
 from cmdx.queue.policy import QueuePlan, options_from, plan_under
 from cmdx.queue.report import End
 from cmdx.queue.signals import announce, job_hung, job_retried, job_started
+from cmdx.queue.unread import warn_of_loss, warn_of_unread, why_unread
 from cmdx.report import error_line, error_name
 from cmdx.run import deadlines
 from cmdx.run.lifecycle import end_without_run, lifecycle
 from cmdx.run.record import Message
 from cmdx.task import begin_leg
 from cmdx.wire import WireError
-from cmdx.wire.results import result_text
+from cmdx.wire.results import text_and_loss
 
 if TYPE_CHECKING:
     import asyncio
@@ -121,10 +121,13 @@ class Leg:
             return End(self.record, table.give_back, lane=lane, outcome=outcome)
         failure = result.caused_failure  # perhaps that of another task inside
         cause = None if failure is None else failure.cause
+        text, loss = text_and_loss(result)
+        if loss is not None:
+            warn_of_loss(self.record, loss)
         return self.end(
             table.finish,
             is_success=not result.failed,
-            result=result_text(result),
+            result=text,
             error=None if cause is None else error_name(cause),
             reason=result.reason,
         )
@@ -184,6 +187,7 @@ class Leg:
         if seconds > self.hangs_after:
             self.is_reported_hung = True
             record = self.record
+            logging.getLogger("cmdx").warning("%s", hang_text(self, seconds))
             announce(
                 job_hung, record.task, record.module, job=self.job, seconds=seconds
             )
@@ -211,10 +215,12 @@ async def run_leg(leg: Leg, *, awaits: bool) -> End:
     try:
         task = leg.read()
     except WireError as error:
-        warn_of_unread(f"jobs of {leg.record.task} are", error)
-        return leg.end(table.leave_unread, why=str(error))
+        why = why_unread(leg.record, error)
+        warn_of_unread(f"jobs of {leg.record.task} are", why)
+        return leg.end(table.leave_unread, why=why)
     except Exception as error:  # it is not JSON, and will not be
-        return leg.end(table.bury_unread, why=f"its inputs are not JSON ({error}).")
+        why = f"its inputs are not JSON ({error}). Repair the row."
+        return leg.end(table.bury_unread, why=why)
     if type(task)._cmdx_.plan.awaits and not awaits:
         return await run_in_loop(leg)
     record = leg.record
@@ -359,6 +365,25 @@ def limit_attempts(task: Any, leg: Leg, seconds: float) -> None:
     is_async = type(task)._cmdx_.plan.awaits
     leg.hangs_after = seconds + SLACK if is_async else seconds
     task.work = partial(await_in_time if is_async else call_timed, work, leg, seconds)
+
+
+def hang_text(leg: Leg, seconds: float) -> str:
+    """Return that an attempt takes longer than its timeout, why, and what to do."""
+    record = leg.record
+    why = (
+        "it runs in a thread. Give what it waits for a timeout of its own; if it "
+        "hangs, restart the worker."
+    )
+    if record.is_async:
+        why = (
+            "an `async def work`, this one or another, blocks the event loop, so that "
+            "no asynchronous job goes on, or this one ignores that it was cancelled. "
+            "Await what takes long, or call it in a thread with asyncio.to_thread."
+        )
+    return (
+        f"the job {record.id!r} of {record.task} has been running for {seconds:.1f} s, "
+        f"longer than its timeout of {leg.timeout:g} s, and cannot be ended: {why}"
+    )
 
 
 SLACK = 1.0

@@ -82,7 +82,8 @@ def queued(*misplaced: Never, **keywords: Unpack[QueuedKeywords]) -> Callable[[T
         key: A text, or a callable of the task that returns one. Jobs with the same key
             run one after the other, in the order they were enqueued.
         timeout: The seconds of one attempt. An asynchronous one fails then with
-            ``TimeoutError``; for a plain one the signal ``job_hung`` is sent.
+            ``TimeoutError``; for a plain one, or one that blocks the event loop, a
+            warning is logged and the signal ``job_hung`` is sent.
     """
     if misplaced:
         message = (

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import math
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypedDict
 
 import attrs
@@ -156,6 +156,25 @@ class Schedule:
             created_at=record.created_at,
         )
 
+    def __repr__(self) -> str:
+        """Show the id, the task, the times, and when it fires next."""
+        try:
+            times = f"{self._interval_text()}, next {self._next_text()}"
+        except ERRORS_OF_EDITS:
+            times = "it was edited, and cannot be read"
+        return f"<Schedule {self.id} of {self.task}: {times}>"
+
+    def _interval_text(self) -> str:
+        if self.every is None:
+            return f"{self.cron!r} in {self.zone}"
+        return f"every {self.every:.15g} s"
+
+    def _next_text(self) -> str:
+        if self.due_at is None:
+            return "when its job has ended"
+        moment = datetime.fromtimestamp(self.due_at, UTC)
+        return f"{moment:%Y-%m-%d %H:%M:%S} UTC"
+
 
 def object_in(text: str) -> dict[str, Any]:
     """Return what is stored as a JSON object; empty if somebody has edited it."""
@@ -178,7 +197,7 @@ def check_interval(every: object) -> float:
     if number > LONGEST_INTERVAL:
         message = f"every cannot exceed {LONGEST_INTERVAL} seconds (30 days)"
         raise DefinitionError(message)
-    return number
+    return float(number)
 
 
 def check_cron(cron: object, zone: object) -> str:
@@ -376,7 +395,10 @@ STATE = "select state from cmdx_job where id = :id"
 
 def identity_of(record: ScheduleRecord) -> str:
     """Return a text that is the same for the same task, inputs and times."""
-    times = [record.every] if record.cron is None else [record.cron, record.zone]
+    times: list[Any] = [record.cron, record.zone]
+    if record.every is not None:
+        is_whole = record.every.is_integer()
+        times = [int(record.every) if is_whole else record.every]
     return canonical_text([record.task, json.loads(record.inputs), times])
 
 

@@ -8,7 +8,7 @@ Blinker signals that tell what becomes of jobs and schedules.
 ``job_finished``        ``job, result``: it succeeded or was skipped
 ``job_died``            ``job, result``: it failed for good
 ``job_cancelled``       ``job``
-``job_hung``            ``job, seconds``: an attempt takes longer than ``timeout``
+``job_hung``            ``job, seconds``: an attempt goes on after its ``timeout``
 ``schedule_created``    ``schedule``
 ``schedule_fired``      ``schedule, job``
 ``schedule_missed``     ``schedule, missed``: when it should have fired

@@ -111,7 +111,7 @@ class JobRecord(NamedTuple):
     error: str | None
     """The name of the class of the error that ended it."""
     reason: str | None
-    """Why it failed."""
+    """Why it failed, or why no worker could read it so far."""
     progress: str | None
     created_at: float
     started_at: float | None
@@ -257,7 +257,7 @@ def suspend(
     """Let a job wait for its next attempt; the worker is free meanwhile."""
     if record.cancels:
         return end_cancelled(record, now, keep)
-    waiting = record._replace(suspension=suspension, unread_since=None)
+    waiting = record._replace(suspension=suspension, unread_since=None, reason=None)
     return wait_until(waiting, now + pause)
 
 
@@ -294,7 +294,9 @@ def leave_unread(record: JobRecord, now: float, keep: float, *, why: str) -> Job
     since = now if record.unread_since is None else record.unread_since
     if now - since >= UNREAD_LIMIT:
         return bury_unread(record, now, keep, why=why)
-    waiting = with_text_again(record)._replace(unread_since=since)
+    waiting = with_text_again(record)._replace(
+        unread_since=since, reason=storable_text(why)
+    )
     return wait_until(waiting, now + UNREAD_PAUSE)
 
 

@@ -10,6 +10,7 @@ import attrs
 
 from cmdx.queue import table
 from cmdx.queue.table import JobState
+from cmdx.queue.unread import unread_text
 from cmdx.stores.store import MEMORY
 
 if TYPE_CHECKING:
@@ -21,7 +22,9 @@ if TYPE_CHECKING:
 LOOK = """
     select
     (select count(*) from cmdx_worker where queue = :queue and lease > :now),
-    (select is_paused from cmdx_queue where name = :queue)
+    (select is_paused from cmdx_queue where name = :queue),
+    (select place from cmdx_worker where token = :owner),
+    (select lease from cmdx_worker where token = :owner)
 """
 
 BEFORE = """
@@ -31,6 +34,7 @@ BEFORE = """
 
 WORKER_HERE = "in this process with queue.worker()"
 WORKER_ELSEWHERE = "with `python -m cmdx worker MODULE:QUEUE`"
+DRAIN_DUE = "what is due here with queue.drain()"
 RESUME = " The queue is paused, too: resume it with queue.resume()."
 
 
@@ -47,6 +51,17 @@ class Surroundings:
     """Whether no other process can see its queue."""
     before: tuple[str, str, float] | None = None
     """Of a held job: the one that has to end first, its state, and when it is due."""
+    place: str | None = None
+    """Of a running job: where its worker is."""
+    lease: float | None = None
+    """Of a running job: when the lease of its worker is over."""
+
+    def until_due(self, record: JobRecord) -> float:
+        """Return the seconds until a job is due, and the one before it if it waits."""
+        due_at = record.due_at
+        if self.before is not None and self.before[1] == JobState.READY:
+            due_at = max(due_at, self.before[2])
+        return due_at - self.now
 
 
 def looking(store: Store, record: JobRecord) -> Callable[[Statements], Surroundings]:
@@ -55,7 +70,8 @@ def looking(store: Store, record: JobRecord) -> Callable[[Statements], Surroundi
 
     def look(statements: Statements) -> Surroundings:
         now, queue = statements.now, record.queue
-        ((workers, is_paused),) = statements.execute(LOOK, queue=queue, now=now)
+        facts = {"queue": queue, "owner": record.owner, "now": now}
+        ((workers, is_paused, place, lease),) = statements.execute(LOOK, **facts)
         before = is_held and statements.execute(BEFORE, queue=queue, key=record.key)
         return Surroundings(
             now,
@@ -63,6 +79,8 @@ def looking(store: Store, record: JobRecord) -> Callable[[Statements], Surroundi
             is_paused=bool(is_paused),
             is_in_memory=store.name == MEMORY,
             before=before[0] if before else None,
+            place=place,
+            lease=lease,
         )
 
     return look
@@ -92,46 +110,82 @@ def warn_if_stuck(record: JobRecord, around: Surroundings, *, is_inside: bool) -
 
 def reason_to_wait(record: JobRecord, around: Surroundings) -> str:
     """Return what a job waits for, and what to do about it."""
-    state, queue = table.public_state(record.state), f"the queue {record.queue!r}"
-    is_running, until_due = state is JobState.RUNNING, record.due_at - around.now
+    if record.state == JobState.RUNNING:
+        return reason_while_running(record, around)
     if not around.has_worker:
         return reason_without_worker(record, around)
-    if around.is_paused and not is_running:
-        return f"it is {state}, and {queue} is paused. Resume it with queue.resume()."
-    if record.unread_since is not None and not is_running:
+    state, queue = table.public_state(record.state), f"the queue {record.queue!r}"
+    until_due, also = record.due_at - around.now, obstacle(record, around)
+    if around.is_paused:
+        reason = f"it is {state}, and {queue} is paused. Resume it with queue.resume()."
+        return f"{reason}{also}"
+    is_late = state is JobState.READY and until_due <= 0
+    if also or not is_late or record.lane is not None:  # who has the lane knows more
+        return f"it is {place_of(state, until_due)}.{also}"
+    return (
+        f"it is {state}, and the workers of {queue} are busy. If a job waits for it, "
+        "start more threads, or have async work `await job`."
+    )
+
+
+def obstacle(record: JobRecord, around: Surroundings) -> str:
+    """Return what keeps a job from running besides, as a sentence; mostly no text."""
+    if record.unread_since is not None:
+        return f" {unread_text(record)}"
+    if around.before is None or record.lane is not None:
+        return ""
+    id_, state, due_at = around.before
+    place = place_of(JobState(state), due_at - around.now)
+    return f" It waits for the job {id_!r} of the same key, which is {place}."
+
+
+def reason_while_running(record: JobRecord, around: Surroundings) -> str:
+    """Return where and since when a job runs, and what happens if its worker died."""
+    where = "" if around.place is None else f" on {around.place}"
+    also = " It was asked to end, because it is cancelled." if record.cancels else ""
+    if not around.has_worker:
+        start = f"Start one {start_of(around)}, or run {DRAIN_DUE}."
+        pause = RESUME if around.is_paused else ""
+        return f"its worker{where} has died, and {no_worker(record)}. {start}{pause}"
+    if around.lease is None:
+        return f"it is running.{also}"
+    next_state = table.crash(record, around.now, 0.0).state
+    left = around.lease - around.now
+    if left <= 0:
         return (
-            f"it is {state}, but no worker could read it so far. Deploy one that knows "
-            f"{record.task}."
+            f"its worker{where} has died, or cannot reach the database: its lease is "
+            "over. Another worker finds that within seconds, and it becomes "
+            f"{next_state} then.{also}"
         )
-    if record.lane is not None:  # who has the lane knows more
-        return f"it is {state}."
-    if around.before is not None:
-        id_, stands, due_at = around.before
-        place = place_of(JobState(stands), due_at - around.now)
-        return f"it is {state}: the job {id_!r} of the same key is {place}."
-    if state is JobState.READY and until_due <= 0:
-        return (
-            f"it is {state}, and the workers of {queue} are busy. If a job waits for "
-            "it, start more threads, or have async work `await job`."
-        )
-    return f"it is {place_of(state, until_due)}."
+    seconds = around.now - (record.started_at or around.now)
+    return (
+        f"it has been running{where} for {seconds:.1f} s. If that worker has died, it "
+        f"becomes {next_state} when the lease is over, in {left:.1f} s.{also}"
+    )
 
 
 def reason_without_worker(record: JobRecord, around: Surroundings) -> str:
-    """Return that no worker is there for a job, and how to run it."""
-    state, until_due = table.public_state(record.state), record.due_at - around.now
-    begin, worker = f"it is {place_of(state, until_due)}", "worker"
-    if state is JobState.RUNNING:
-        begin, worker = "its worker has died", "other worker"
-    start = WORKER_HERE if around.is_in_memory else WORKER_ELSEWHERE
-    drain = "what is due here with queue.drain()"
-    if state is JobState.READY and until_due > 0:
-        drain = f"it here with queue.drain(ahead={math.ceil(until_due)})"
+    """Return that no worker is there for a job that waits, and how to run it."""
+    state, until_due = table.public_state(record.state), around.until_due(record)
+    begin = f"it is {place_of(state, record.due_at - around.now)}"
+    start = f"Start one {start_of(around)}"
+    if record.unread_since is None:
+        ahead = f"it here with queue.drain(ahead={math.ceil(until_due)})"
+        start += f", or run {ahead if until_due > 0 else DRAIN_DUE}"
     pause = RESUME if around.is_paused else ""
-    return (
-        f"{begin}, and no {worker} of the queue {record.queue!r} is running. Start one "
-        f"{start}, or run {drain}.{pause}"
-    )
+    also = obstacle(record, around)
+    return f"{begin}, and {no_worker(record)}. {start}.{also}{pause}"
+
+
+def no_worker(record: JobRecord) -> str:
+    """Return that no worker is there for a job."""
+    kind = "other worker" if record.state == JobState.RUNNING else "worker"
+    return f"no {kind} of the queue {record.queue!r} is running"
+
+
+def start_of(around: Surroundings) -> str:
+    """Return how to start a worker that sees the queue."""
+    return WORKER_HERE if around.is_in_memory else WORKER_ELSEWHERE
 
 
 def place_of(state: JobState, until_due: float) -> str:

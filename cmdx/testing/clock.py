@@ -2,7 +2,7 @@
 Virtual time, which passes only in pauses of cmdx.
 
 Everything else, such as a ``time.sleep`` in ``work``, takes real time and no virtual
-time.
+time. Only the time of day, by which stored jobs are due, goes on by itself as well.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class InstantClock(clock.Clock):
         return self._start + self.slept
 
     def time(self) -> float:
-        """Return the time of day plus the seconds that have passed."""
+        """Return the real time of day plus the virtual seconds that have passed."""
         return self._wall() + self.slept
 
     def sleep(self, seconds: float) -> None:

@@ -32,7 +32,7 @@ from cmdx.inputs.pipeline import input_coercer
 from cmdx.inputs.scalars import Coercer, as_is
 from cmdx.wire.codecs import ANYTHING, Codec, too_deep
 from cmdx.wire.encoding import UNSTORABLE, canonical_text, encode
-from cmdx.wire.errors import RefusedInputError, WireError
+from cmdx.wire.errors import RefusedInputError, UnknownInputError, WireError
 from cmdx.wire.layout import StoredInvocation, check_layout
 from cmdx.wire.names import find_task, task_module, task_name
 
@@ -89,8 +89,9 @@ def invocation_of(cls: type[Task[Any]], stored: Mapping[str, Any]) -> Task[Any]:
     inputs: dict[str, Any] = {}
     for key, value in stored.items():
         if codecs and key not in codecs:
-            message = f"{cls.__qualname__} has no input {key!r}, but it was given."
-            raise WireError(f"{message} Store or send it again without.")
+            problem = f"{cls.__qualname__} has no input {key!r}, but it was given."
+            cure = "Store or send it again without."
+            raise UnknownInputError(problem, cure, key)
         try:
             inputs[key] = (
                 None if value is None else codec_for(codecs, key).decode(value)

@@ -149,9 +149,9 @@ def find_task(name: str, module: str, packages: Sequence[str] = ()) -> type[Task
         import_tasks(name, module, packages)
         found = lookup(name, module, qualname)
     if found is None:
-        raise UnknownTaskError(unknown_task(name, "no class has this name"))
+        raise unknown_task(name, "no class has this name")
     if not isinstance(found, type) or not issubclass(found, Task):
-        raise UnknownTaskError(unknown_task(name, "it is not a subclass of Task"))
+        raise unknown_task(name, "it is not a subclass of Task")
     return found
 
 
@@ -177,20 +177,18 @@ def defined_class(module: str, qualname: str) -> Any:
 def import_tasks(name: str, module: str, packages: Sequence[str]) -> None:
     """Import the module of a task, if stored data may have it imported."""
     if not are_identifiers(module.split(".")):
-        raise UnknownTaskError(unknown_task(name, f"{module!r} is not a module"))
+        raise unknown_task(name, f"{module!r} is not a module")
     if not may_import(module, packages):
         package = module.partition(".")[0]
         reason = (
             f"{module} is not imported, and this process has no task of {package} yet"
         )
-        cure = f"Import it first, or list it, as in Queue(..., tasks=({package!r},))."
-        raise UnknownTaskError(unknown_task(name, reason, cure))
+        cure = listing_cure(package, packages)
+        raise unknown_task(name, reason, cure, is_gone=False)
     try:
         import_module(module)
     except (Exception, SystemExit) as error:  # a script without a guard may exit
-        reason = f"{module} cannot be imported: {error_line(error)}"
-        cure = import_cure(module, error)
-        raise UnknownTaskError(unknown_task(name, reason, cure)) from error
+        raise import_failure(name, module, error) from error
 
 
 def may_import(module: str, packages: Iterable[str]) -> bool:
@@ -227,24 +225,33 @@ def are_identifiers(names: Iterable[str]) -> bool:
     return all(name.isidentifier() for name in names)
 
 
-CURE = (
-    "Define the class before its data is loaded, keep its old name as an alias if it "
-    "was renamed or moved, or delete the data."
+OTHERWISE = (
+    "keep its old name as an alias if it was renamed or moved, or delete the data"
 )
+CURE = f"Define the class before its data is loaded, {OTHERWISE}."
 
 
-def unknown_task(name: str, reason: str, cure: str = CURE) -> str:
-    """Say that a stored task cannot be found, and what to do."""
-    reason = reason.removesuffix(".")
-    return f"the stored task {name!r} cannot be used: {reason}. {cure}"
+def unknown_task(
+    name: str, reason: str, cure: str = CURE, *, is_gone: bool = True
+) -> UnknownTaskError:
+    """Return that a stored task cannot be used, and what to do."""
+    problem = f"the stored task {name!r} cannot be used: {reason.removesuffix('.')}."
+    return UnknownTaskError(problem, cure, is_gone=is_gone)
 
 
-def import_cure(module: str, error: BaseException) -> str:
-    """Say what to do about a module that cannot be imported."""
-    cure = f"Make `import {module}` work first"
-    if isinstance(error, ModuleNotFoundError) and is_in(module, str(error.name)):
-        cure += (
-            ", keep its old name as an alias if it was renamed or moved, or delete the "
-            "data"
-        )
+def listing_cure(package: str, listed: Sequence[str]) -> str:
+    """Say what to do about a package that is not listed, and what is."""
+    cure = f"Import it first, or list it, as in Queue(..., tasks=({package!r},))"
+    if listed:
+        cure += f"; tasks= lists {', '.join(map(repr, listed))} now"
     return f"{cure}."
+
+
+def import_failure(name: str, module: str, error: BaseException) -> UnknownTaskError:
+    """Return that the module of a stored task cannot be imported."""
+    is_missing = isinstance(error, ModuleNotFoundError)
+    is_gone = is_missing and is_in(module, str(getattr(error, "name", "")))
+    cure = f"Make `import {module}` work first"
+    cure += f", {OTHERWISE}." if is_gone else "."
+    reason = f"{module} cannot be imported: {error_line(error)}"
+    return unknown_task(name, reason, cure, is_gone=is_gone)

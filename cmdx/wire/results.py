@@ -91,10 +91,18 @@ def dump_result(result: Result[Any]) -> dict[str, Any]:
 
 def result_text(result: Result[Any]) -> str:
     """Return a result as the text of its JSON; never refuse one."""
+    return text_and_loss(result)[0]
+
+
+def text_and_loss(result: Result[Any]) -> tuple[str, str | None]:
+    """Return a result as the text of its JSON, and why its value is not in it."""
     try:
-        return STRICT_JSON.encode(result_data(result))
+        data = result_data(result)
+        text = STRICT_JSON.encode(data)
     except Exception as error:  # of a fault, an error or guidance of the user's
-        return STRICT_JSON.encode(short_data(result, error))
+        data = short_data(result, error)
+        text = STRICT_JSON.encode(data)
+    return text, data.get("lost_value")
 
 
 def result_data(result: Result[Any]) -> dict[str, Any]:
@@ -212,7 +220,8 @@ def value_data(result: Result[Any]) -> dict[str, Any]:
         problem = raised(error).below("value")
     message = (
         f"{problem.path} of {result.task.__qualname__} could not be stored: "
-        f"it {problem.message}. Only the process that ran the task has it."
+        f"it {problem.message}. Let work return what can be stored, such as an id or "
+        "a path."
     )
     return {"lost_value": message}
 

@@ -292,8 +292,9 @@ def test_a_job_that_takes_longer_than_its_timeout_is_told_once(app):
 
     (line,) = [line for line in errors.splitlines() if "timeout" in line]
     assert re.fullmatch(
-        r"the job of Ada of cli\.slow has been running for \d\.\d s, longer than its "
-        r"timeout, and cannot be stopped; if it hangs, restart the worker",
+        r"the job 'of Ada' of cli\.slow has been running for \d\.\d s, longer than its "
+        r"timeout of 0\.1 s, and cannot be ended: it runs in a thread\. Give what it "
+        r"waits for a timeout of its own; if it hangs, restart the worker\.",
         line,
     )
     assert "4111" not in errors
@@ -523,6 +524,32 @@ def test_the_pause_before_a_job_runs_again_is_rounded(app, capsys):
     assert "attempt 0: try again; waits 37.1 ms\n" in capsys.readouterr().out
 
 
+def test_a_job_that_runs_is_shown_with_its_place_and_time(app, capsys):
+    app.queue.enqueue(app.Sleep(), id="first", key="k")
+    app.queue.enqueue(app.Add(number=1), id="second", key="k")
+    worker = start("worker", "queue_app:queue")
+    assert worker.stdout.readline() == "sleeping\n"
+    worker.kill()
+    worker.communicate(timeout=60)
+    app.queue.cancel("first")
+    for job in ("first", "second"):
+        assert main(["jobs", "queue_app:queue", "show", job]) == 0
+    shown = capsys.readouterr().out
+
+    assert "due:" not in shown
+    assert re.search(
+        rf"^now:      it has been running on \S+:{worker.pid} for \d+\.\d s\. If that "
+        r"worker has died, it becomes cancelled when the lease is over, in "
+        r"\d\d\.\d s\. It was asked to end, because it is cancelled\.$",
+        shown,
+        re.MULTILINE,
+    )
+    assert (
+        "now:      it is held. It waits for the job 'first' of the same key, which is "
+        "running.\n"
+    ) in shown
+
+
 @pytest.fixture
 def unread(app):
     """Enqueue a job that the workers of this process cannot read, and run a worker."""
@@ -536,14 +563,13 @@ def unread(app):
 @pytest.mark.usefixtures("unread")
 def test_a_job_that_no_worker_could_read_is_shown_with_what_to_do(capsys):
     assert main(["jobs", "queue_app:queue", "show", "unread"]) == 0
-    (line,) = [
-        line for line in capsys.readouterr().out.splitlines() if "unread: " in line
-    ]
-
-    assert re.fullmatch(
-        r"unread:   since 20[0-9: -]+ UTC no worker could read it; their logs say why. "
-        "Deploy one that can: after an hour the job is dead.",
-        line,
+    assert re.search(
+        r"^due:      20[0-9: -]+ UTC\n"
+        r"now:      it is ready, and due in \d\d\.\d s, and no worker .* No worker "
+        r"could read it so far: the stored task 'new:Task' cannot be used: .*\n"
+        r"unread:   since 20[0-9: -]+ UTC; after an hour the job is dead\.$",
+        capsys.readouterr().out,
+        re.MULTILINE,
     )
 
 

@@ -50,6 +50,7 @@ from cmdx.queue import (
     job_died,
     job_finished,
     table,
+    unread,
 )
 from cmdx.queue import worker as worker_module
 from cmdx.queue.claims import Claims
@@ -1026,13 +1027,117 @@ def test_a_job_whose_module_exits_on_import_is_left_to_other_workers(
 
 
 def test_a_task_that_a_worker_does_not_know_is_logged_once(queue, caplog, monkeypatch):
-    monkeypatch.setattr(claims, "warned_of", set())
+    monkeypatch.setattr(unread, "warned_of", set())
     for job in queue.enqueue_many([Note(), Note()]):
         edit(job, task="nowhere:Note", module="nowhere")
     queue.drain()
 
     (line,) = [text for text in caplog.messages if "nowhere:Note" in text]
     assert line.startswith("jobs of nowhere:Note are left to other workers, because")
+    assert "or list it, as in Queue(..., tasks=('nowhere',))." in line
+
+
+DEPLOY = (
+    "Deploy a worker whose code has {}, or keep that name as an alias if the class was "
+    "renamed or moved."
+)
+UNREADABLE = {
+    "the class is gone": (
+        {"task": "workers:Gone", "module": "workers"},
+        "the stored task 'workers:Gone' cannot be used: no class has this name.",
+        DEPLOY.format("workers:Gone"),
+    ),
+    "the module is gone": (
+        {"task": "crashes.new:Note", "module": "crashes.new"},
+        (
+            "the stored task 'crashes.new:Note' cannot be used: crashes.new cannot be "
+            "imported: ModuleNotFoundError: No module named 'crashes'."
+        ),
+        DEPLOY.format("crashes.new:Note"),
+    ),
+    "the package is not listed": (
+        {"task": "nowhere.new:Note", "module": "nowhere.new"},
+        (
+            "the stored task 'nowhere.new:Note' cannot be used: nowhere.new is not "
+            "imported, and this process has no task of nowhere yet."
+        ),
+        (
+            "Import it first, or list it, as in Queue(..., tasks=('nowhere',)); tasks= "
+            "lists 'crashes' now."
+        ),
+    ),
+    "an input is gone": (
+        {"inputs": '{"text": "a", "lines": 2}'},
+        "Note has no input 'lines', but it was given.",
+        (
+            "Deploy a worker whose crashes.note takes lines, or declare lines again, "
+            "with a default."
+        ),
+    ),
+    "an input has another type": (
+        {"inputs": '{"text": [1]}'},
+        "Note.text was stored, but must be text.",
+        "Deploy a worker whose crashes.note can read what was stored.",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", UNREADABLE)
+@pytest.mark.usefixtures("instant")
+def test_what_to_do_about_a_job_that_cannot_be_read_is_said_everywhere(
+    queue, caplog, monkeypatch, case
+):
+    columns, problem, cure = UNREADABLE[case]
+    why = f"{problem} {cure}"
+    monkeypatch.setattr(unread, "warned_of", set())
+    queue.tasks = ("crashes",)
+    job = queue.enqueue(Note(text="a"))
+    edit(job, **columns)
+    queue.drain()
+    task = job.refresh().task
+
+    assert f"jobs of {task} are left to other workers, because {why}" in caplog.messages
+    with pytest.raises(TimeoutError) as caught:
+        job.wait(0.0)
+    assert str(caught.value).endswith(f"No worker could read it so far: {why}")
+
+    queue.drain(ahead=3700)
+    assert str(job.refresh().result.cause) == (
+        f"the job '{job.id}' cannot be run: {why} Then replay it."
+    )
+
+
+def test_a_value_that_cannot_be_stored_is_logged_once_per_task(
+    queue, caplog, monkeypatch
+):
+    monkeypatch.setattr(unread, "warned_of", set())
+
+    class Open(Task[object], name="crashes.open"):
+        fails: bool = False
+
+        def work(self):
+            if self.fails:
+                self.fail("no file")
+            return {"file": object()}
+
+    class Same(Task[dict], name="crashes.same"):
+        def work(self):
+            return {"lost_value": "no"}
+
+    jobs = queue.enqueue_many([Open(fails=True), Open(), Open(), Same()])
+    queue.drain()
+    result = jobs[1].wait(0.0)
+
+    (message,) = caplog.messages
+    assert message == (
+        "the values of jobs of crashes.open are lost: value[file] of "
+        f"{Open.__qualname__} could not be stored: it is an instance of object; say "
+        "how to store it with cmdx.wire.encodings.register(object, ...). Let work "
+        "return what can be stored, such as an id or a path."
+    )
+    assert result.success
+    assert str(result).endswith(": value not available")
+    assert jobs[3].wait(0.0).value == {"lost_value": "no"}
 
 
 def test_drain_refuses_an_event_loop_before_it_claims_anything(queue):

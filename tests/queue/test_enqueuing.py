@@ -883,13 +883,12 @@ def test_a_time_out_is_a_number_of_seconds(queue, timeout):
         job.wait(timeout)
 
 
-def add_worker(queue, *, lease):
+def add_worker(queue, *, lease, token=None):
     """Store a worker, as one in another process does."""
-    moment = queue.store.now() + lease
-    sql = "insert into cmdx_worker values (:queue, :queue, :lease, 'elsewhere')"
-    queue.store.transact(
-        lambda statements: statements.execute(sql, queue=queue.name, lease=moment)
-    )
+    facts = {"queue": queue.name, "lease": queue.store.now() + lease}
+    facts["token"] = token or queue.name
+    sql = "insert into cmdx_worker values (:token, :queue, :lease, 'elsewhere')"
+    queue.store.transact(lambda statements: statements.execute(sql, **facts))
 
 
 def why_it_waits(job):
@@ -927,8 +926,8 @@ def test_a_time_out_tells_to_drain_until_the_job_is_due(queue):
 @pytest.mark.parametrize(
     ("state", "why"),
     [
-        ("ready", "the job 'a' of the same key is ready, and due in 60.0 s."),
-        ("running", "the job 'a' of the same key is running."),
+        ("ready", "ready, and due in 60.0 s."),
+        ("running", "running."),
     ],
 )
 def test_a_time_out_of_a_held_job_tells_what_is_before_it(queue, state, why):
@@ -938,13 +937,78 @@ def test_a_time_out_of_a_held_job_tells_what_is_before_it(queue, state, why):
     edit(first, state=state)
     add_worker(queue, lease=30.0)
 
-    assert why_it_waits(second) == f"it is held: {why}"
+    assert why_it_waits(second) == (
+        f"it is held. It waits for the job 'a' of the same key, which is {why}"
+    )
+
+
+@on_each_server
+def test_a_time_out_without_a_worker_tells_what_is_before_a_held_job(queue):
+    queue.enqueue(Pay(customer=1), id="a", key="k", after=60.5)
+    second = queue.enqueue(Pay(customer=1), key="k")
+    queue.drain()
+
+    assert why_it_waits(second) == (
+        f"it is held, and {NO_WORKER}Start one with `python -m cmdx worker "
+        "MODULE:QUEUE`, or run it here with queue.drain(ahead=61). It waits for the "
+        "job 'a' of the same key, which is ready, and due in 60.5 s."
+    )
+    queue.drain(ahead=61)
+    assert second.wait(0.0).success
 
 
 def test_a_queue_in_memory_needs_a_worker_of_the_same_process(queue):
     assert why_it_waits(queue.enqueue(Pay(customer=1), key="k")) == (
         f"it is held, and {NO_WORKER}Start one in this process with queue.worker(), "
         "or run what is due here with queue.drain()."
+    )
+
+
+@pytest.mark.parametrize(
+    ("columns", "state"),
+    [({}, "ready"), ({"is_once": 1}, "dead"), ({"crashes": 2}, "dead")],
+)
+@on_each_server
+def test_a_time_out_tells_where_a_job_runs_and_what_comes_if_its_worker_died(
+    queue, instant, columns, state
+):
+    job = queue.enqueue(Pay(customer=1))
+    add_worker(queue, lease=30.0)
+    edit(
+        job,
+        state="running",
+        owner=queue.name,
+        started_at=queue.store.now(),
+        **columns,
+    )
+    instant.advance(12.5)
+    add_worker(queue, lease=30.0, token="another")  # noqa: S106 -- no secret
+
+    assert why_it_waits(job) == (
+        "it has been running on elsewhere for 12.5 s. If that worker has died, it "
+        f"becomes {state} when the lease is over, in 17.5 s."
+    )
+    instant.advance(20)
+    assert why_it_waits(job) == (
+        "its worker on elsewhere has died, or cannot reach the database: its lease is "
+        f"over. Another worker finds that within seconds, and it becomes {state} then."
+    )
+    instant.advance(20)
+    assert why_it_waits(job) == (
+        f"its worker on elsewhere has died, and no other {NO_WORKER[3:]}{START_ONE}"
+    )
+
+
+def test_a_time_out_tells_that_a_running_job_was_asked_to_end(queue):
+    job = queue.enqueue(Pay(customer=1))
+    add_worker(queue, lease=30.0)
+    edit(job, state="running", owner=queue.name, started_at=queue.store.now())
+    queue.cancel(job.id)
+
+    assert why_it_waits(job) == (
+        "it has been running on elsewhere for 0.0 s. If that worker has died, it "
+        "becomes cancelled when the lease is over, in 30.0 s. It was asked to end, "
+        "because it is cancelled."
     )
 
 
@@ -1055,8 +1119,18 @@ def test_a_time_out_tells_that_nobody_can_read_the_job(queue):
     edit(job, unread_since=queue.store.now(), due_at=queue.store.now() + 30)
 
     assert why_it_waits(job) == (
-        "it is ready, but no worker could read it so far. Deploy one that knows "
-        f"{job.task}."
+        "it is ready, and due in 30.0 s. No worker could read it so far. Deploy one "
+        f"that knows {job.task}."
+    )
+
+
+def test_a_time_out_without_a_worker_tells_that_nobody_can_read_the_job(queue):
+    job = queue.enqueue(Pay(customer=1))
+    edit(job, unread_since=queue.store.now(), reason="Pay is not there. Deploy it.")
+
+    assert why_it_waits(job) == (
+        f"it is ready, and {NO_WORKER}Start one in this process with queue.worker(). "
+        "No worker could read it so far: Pay is not there. Deploy it."
     )
 
 

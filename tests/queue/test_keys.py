@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 import pytest
-from queues import PATIENCE, column, in_thread, on_each_store
+from queues import PATIENCE, column, in_thread, on_each_store, other_connection
 
 from cmdx import DefinitionError, RetryOptions, Task, retry_on
 from cmdx.queue import JobState, Queue, job_started, queued
@@ -53,6 +53,26 @@ def test_jobs_of_a_key_run_in_the_order_they_were_enqueued(queue, ran):
 
     assert queue.drain() == 6
     assert [text for text in ran if text != "without"] == [*"abcde"]
+
+
+@pytest.mark.parametrize("store", ["postgresql"], indirect=True)
+@pytest.mark.parametrize(
+    ("rounds", "order"), [(0, ["first", "second"]), (1, ["second", "first"])]
+)
+def test_a_worker_gives_places_to_the_jobs_of_a_key_that_it_finds(
+    store, queue, ran, rounds, order
+):
+    with other_connection(store) as one, other_connection(store) as another:
+        queue.enqueue(Flow(text="first"), key="k", within=one)
+        queue.enqueue(Flow(text="second"), key="k", within=another)
+        another.commit()
+        for _ in range(rounds):
+            queue.drain()
+        one.commit()
+
+    queue.drain()
+
+    assert ran == order
 
 
 @on_each_store

@@ -364,6 +364,33 @@ def test_the_same_schedule_again_is_the_one_that_is_there(queue):
     assert len(queue.schedules()) == 1
 
 
+@on_each_store
+def test_a_whole_number_of_seconds_is_the_same_interval_as_a_float(queue):
+    made = queue.schedule(Digest(), every=600)
+    again = queue.schedule(Digest(), every=600.0)
+    (found,) = queue.schedules()
+
+    assert [repr(each.every) for each in (made, again, found)] == ["600.0"] * 3
+
+
+def test_a_schedule_shows_its_task_its_times_and_when_it_fires_next(queue):
+    with instant_at("2026-03-02 12:00"):
+        poll = queue.schedule(Digest(), every=2_592_000, id="poll")
+        cron = queue.schedule(Digest(), cron="@daily", zone="Europe/Berlin", id="cron")
+        queue.pause()
+        queue.drain(ahead=2_592_000)
+        waiting = next(each for each in queue.schedules() if each.id == "poll")
+
+    assert repr(poll) == (
+        f"<Schedule poll of {poll.task}: every 2592000 s, next 2026-04-01 12:00:00 UTC>"
+    )
+    assert repr(cron) == (
+        f"<Schedule cron of {cron.task}: '0 0 * * *' in Europe/Berlin, "
+        "next 2026-03-02 23:00:00 UTC>"
+    )
+    assert repr(waiting).endswith(": every 2592000 s, next when its job has ended>")
+
+
 def test_another_time_zone_task_or_input_is_another_schedule(queue):
     class Other(Task[None], name="other"):
         def work(self):
@@ -673,6 +700,15 @@ def test_a_schedule_that_nobody_can_read_says_so_and_fires_no_more(
     assert queue.drain(ahead=3600) == 0
     assert caplog.text.count("cannot be read, and does not fire any more") == 1
     assert queue.unschedule(schedule.id)
+
+
+@pytest.mark.parametrize("columns", [{"every": "abc"}, {"due_at": -1e300}])
+def test_a_schedule_that_somebody_edited_can_still_be_printed(queue, columns):
+    schedule = queue.schedule(Digest(), every=60)
+    edit_row(queue.store, "cmdx_schedule", schedule.id, **columns)
+    (found,) = queue.schedules()
+
+    assert repr(found).endswith(": it was edited, and cannot be read>")
 
 
 @pytest.mark.usefixtures("instant")

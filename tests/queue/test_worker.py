@@ -38,6 +38,7 @@ from cmdx import (
     clock,
     retry_on,
     task_cancelled,
+    testing,
 )
 from cmdx.queue import (
     JobCancelled,
@@ -434,7 +435,7 @@ def test_a_timeout_of_the_work_itself_is_told_as_it_is(queue):
     assert result.reason == "[TimeoutError] the bank does not answer"
 
 
-def test_a_thread_that_hangs_is_reported_once_per_attempt(queue):
+def test_a_thread_that_hangs_is_reported_once_per_attempt(queue, caplog):
     class Quick(Task[None], name="quick"):
         def work(self):
             pass
@@ -455,9 +456,20 @@ def test_a_thread_that_hangs_is_reported_once_per_attempt(queue):
     assert [(name, sender) for name, sender, _ in sent] == [("job_hung", Hang)] * 2
     assert all(payload["job"].id == job.id for _, _, payload in sent)
     assert all(payload["seconds"] > 0.05 for _, _, payload in sent)
+    assert len(caplog.messages) == 2
+    assert all(
+        re.fullmatch(
+            rf"the job '{job.id}' of hang has been running for \d+\.\d s, longer than "
+            r"its timeout of 0\.05 s, and cannot be ended: it runs in a thread\. Give "
+            r"what it waits for a timeout of its own; if it hangs, restart the "
+            r"worker\.",
+            message,
+        )
+        for message in caplog.messages
+    )
 
 
-def test_an_event_loop_that_hangs_is_reported(queue, monkeypatch):
+def test_an_event_loop_that_hangs_is_reported(queue, monkeypatch, caplog):
     monkeypatch.setattr(legs, "SLACK", 0.0)
     with collected(job_hung) as sent:
 
@@ -471,6 +483,30 @@ def test_an_event_loop_that_hangs_is_reported(queue, monkeypatch):
             job = queue.enqueue(Hang(), retry=RetryOptions(1))
             job.wait(PATIENCE)
     assert [name for name, _, _ in sent] == ["job_hung"]
+    (message,) = caplog.messages
+    assert re.fullmatch(
+        rf"the job '{job.id}' of hang has been running for \d+\.\d s, longer than its "
+        r"timeout of 0\.05 s, and cannot be ended: an `async def work`, this one or "
+        r"another, blocks the event loop, so that no asynchronous job goes on, or this "
+        r"one ignores that it was cancelled\. Await what takes long, or call it in a "
+        r"thread with asyncio\.to_thread\.",
+        message,
+    )
+
+
+# -- virtual time --------------------------------------------------------------------
+
+
+def test_the_time_of_day_goes_on_for_a_worker_in_virtual_time(store):
+    class Later(Task[None], name="later"):
+        def work(self):
+            pass
+
+    queue = Queue(store)
+    with testing.instant() as instant, queue.worker():
+        job = queue.enqueue(Later(), after=0.2)
+        assert job.wait(PATIENCE).success
+        assert instant.slept == 0.0
 
 
 # -- inside of work ------------------------------------------------------------------

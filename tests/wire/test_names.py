@@ -276,6 +276,16 @@ def test_a_package_without_tasks_that_is_not_listed_is_not_imported(shop):
     assert shop not in sys.modules
 
 
+def test_what_is_listed_is_named_if_it_has_not_the_package(shop):
+    data = stored(f"{shop}.billing:Charge")
+
+    with pytest.raises(UnknownTaskError, match=r"tasks= lists 'biling', 'app' now\."):
+        load_invocation(data, tasks=("biling", "app"))
+    with pytest.raises(UnknownTaskError) as caught:
+        load_invocation(data)
+    assert "lists" not in str(caught.value)
+
+
 def test_a_package_that_has_a_task_may_have_more(shop, monkeypatch):
     monkeypatch.setattr(Ship, "__module__", f"{shop}.shipping")
     data = stored(f"{shop}.billing:Charge")
