@@ -7,7 +7,6 @@ A job is what was read last; ``refresh`` reads it again, and ``wait`` waits for 
 from __future__ import annotations
 
 import json
-import math
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
@@ -27,7 +26,7 @@ from cmdx.queue.errors import (
 )
 from cmdx.queue.policy import job_policy, options_from
 from cmdx.queue.records import peek_job
-from cmdx.queue.waiting import looking, not_ended, warn_if_stuck
+from cmdx.queue.waiting import StuckWarning, looking, why_not_ended
 from cmdx.run.continuation import attempt_from
 from cmdx.run.lifecycle import end_without_run
 from cmdx.wire import WireError, load_invocation, load_result
@@ -49,9 +48,6 @@ V = TypeVar("V")
 
 LONGEST_WAIT = 1.0
 """Seconds after which a caller that waits looks again, even if nobody told it to."""
-
-WARN_AFTER = 5.0
-"""Seconds after which a caller is told if it may wait in vain."""
 
 monotonic = clock.Clock.monotonic
 
@@ -210,7 +206,7 @@ class Job(Generic[V]):
                 then, and says what the job waits for. Without limit by default.
         """
         store, end = self._queue.store, end_of(timeout)
-        warn_at = monotonic() + WARN_AFTER
+        warning = StuckWarning(occupies_worker=self._is_awaited_by_worker())
         while True:
             seen = store.version()
             self.refresh()
@@ -218,10 +214,9 @@ class Job(Generic[V]):
                 return self.result
             seconds = end - monotonic()
             if seconds <= 0:
-                raise TimeoutError(not_ended(self._record, self._look_around()))
-            if monotonic() >= warn_at:
-                warn_at = math.inf
-                self._warn_if_stuck(self._look_around())
+                raise TimeoutError(why_not_ended(self._record, self._look_around()))
+            if warning.is_due:
+                warning.look(self._record, self._look_around())
             store.wait(min(seconds, LONGEST_WAIT), seen)
 
     def __await__(self) -> Generator[Any, None, Result[V]]:
@@ -229,25 +224,29 @@ class Job(Generic[V]):
         return self._await_end().__await__()
 
     async def _await_end(self) -> Result[V]:
-        store, warn_at = self._queue.store, monotonic() + WARN_AFTER
+        store, warning = self._queue.store, StuckWarning()
         while True:
             seen = store.version()
             await self.arefresh()
             if self.result is not None:
                 return self.result
-            if monotonic() >= warn_at:
-                warn_at = math.inf
-                look = looking(store, self._record)
-                self._warn_if_stuck(await store.atransact(look, read_only=True))
+            if warning.is_due:
+                unit = looking(store, self._record)
+                around = await store.atransact(unit, read_only=True)
+                warning.look(self._record, around)
             await store.await_commit(LONGEST_WAIT, seen)
 
     def _look_around(self) -> Surroundings:
         store = self._queue.store
         return store.transact(looking(store, self._record), read_only=True)
 
-    def _warn_if_stuck(self, around: Surroundings) -> None:
-        is_inside = current_leg.get() is not None
-        warn_if_stuck(self._record, around, is_inside=is_inside)
+    def _is_awaited_by_worker(self) -> bool:
+        """Tell whether a worker of its queue, which could run it, waits for it."""
+        leg = current_leg.get()
+        if leg is None:
+            return False
+        of_leg = leg.queue.store, leg.queue.name
+        return of_leg == (self._queue.store, self._record.queue)
 
     def _reading_unit(self) -> Callable[[Statements], JobRecord | None]:
         id_ = self._record.id

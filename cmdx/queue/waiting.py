@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from cmdx import clock
 from cmdx.queue import table
 from cmdx.queue.table import JobState
 from cmdx.queue.unread import unread_text
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 
     from cmdx.queue.table import JobRecord
     from cmdx.stores import Statements, Store
+
+monotonic = clock.Clock.monotonic
+"""Real time, whatever clock a caller uses."""
 
 LOOK = """
     select
@@ -30,7 +34,11 @@ LOOK = """
 BEFORE = """
     select id, state, due_at from cmdx_job
     where queue = :queue and key = :key and (state = 'ready' or state = 'running')
+    and id <> :id
 """
+
+WARN_AFTER = 5.0
+"""Seconds between two looks at a job that somebody waits for, until it is warned of."""
 
 WORKER_HERE = "in this process with queue.worker()"
 WORKER_ELSEWHERE = "with `python -m cmdx worker MODULE:QUEUE`"
@@ -72,7 +80,8 @@ def looking(store: Store, record: JobRecord) -> Callable[[Statements], Surroundi
         now, queue = statements.now, record.queue
         facts = {"queue": queue, "owner": record.owner, "now": now}
         ((workers, is_paused, place, lease),) = statements.execute(LOOK, **facts)
-        before = is_held and statements.execute(BEFORE, queue=queue, key=record.key)
+        place_in_order = {"queue": queue, "key": record.key, "id": record.id}
+        before = is_held and statements.execute(BEFORE, **place_in_order)
         return Surroundings(
             now,
             has_worker=workers > 0,
@@ -86,26 +95,46 @@ def looking(store: Store, record: JobRecord) -> Callable[[Statements], Surroundi
     return look
 
 
-def not_ended(record: JobRecord, around: Surroundings) -> str:
+class StuckWarning:
+    """
+    Warns once if a job that somebody waits for is stuck; made when the wait begins.
+
+    Args:
+        occupies_worker: Whether another job of the queue waits for it, in a thread or
+            event loop that runs nothing else meanwhile.
+    """
+
+    def __init__(self, *, occupies_worker: bool = False) -> None:
+        self._occupies_worker = occupies_worker
+        self._looks_at = monotonic() + WARN_AFTER
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it is time to look at the job."""
+        return monotonic() >= self._looks_at
+
+    def look(self, record: JobRecord, around: Surroundings) -> None:
+        """Log why the job has not ended if it is stuck; else look again later."""
+        self._looks_at = monotonic() + WARN_AFTER
+        if is_stuck(record, around, occupies_worker=self._occupies_worker):
+            self._looks_at = math.inf
+            logging.getLogger("cmdx").warning("%s", why_not_ended(record, around))
+
+
+def is_stuck(
+    record: JobRecord, around: Surroundings, *, occupies_worker: bool = False
+) -> bool:
+    """Tell whether somebody has to do something about a job that has not ended."""
+    is_running = record.state == JobState.RUNNING
+    is_due = record.state == JobState.READY and record.due_at <= around.now
+    is_paused = around.is_paused and not is_running
+    return not around.has_worker or is_paused or (occupies_worker and is_due)
+
+
+def why_not_ended(record: JobRecord, around: Surroundings) -> str:
     """Return that a job has not ended yet, and why."""
     why = reason_to_wait(record, around)
     return f"the job {record.id!r} has not ended yet: {why}"
-
-
-def warn_if_stuck(record: JobRecord, around: Surroundings, *, is_inside: bool) -> None:
-    """
-    Log why a job has not ended, if somebody has to do something about it.
-
-    Args:
-        record: The job that somebody waits for.
-        around: What it needs.
-        is_inside: Whether another job waits for it, which occupies a worker.
-    """
-    is_running = record.state == JobState.RUNNING
-    is_stopped = not around.has_worker or (around.is_paused and not is_running)
-    is_due = record.state == JobState.READY and record.due_at <= around.now
-    if is_stopped or (is_inside and is_due):
-        logging.getLogger("cmdx").warning("%s", not_ended(record, around))
 
 
 def reason_to_wait(record: JobRecord, around: Surroundings) -> str:
