@@ -55,13 +55,13 @@ def task_module(cls: type[Task[Any]]) -> str:
     if cls.__module__ != "__main__":
         return cls.__module__
     module = main_module()
-    if module is None or is_typed(cls):
-        message = (
-            f"{cls.__qualname__} is defined in the main program, which other processes "
-            f"cannot import. {main_program_cure()}"
-        )
-        raise WireError(message)
-    return module
+    if module is not None and not is_typed(cls):
+        return module
+    message = (
+        f"{cls.__qualname__} is defined in the main program, which other processes "
+        f"cannot import. {MOVE if is_typed(cls) else main_program_cure()}"
+    )
+    raise WireError(message)
 
 
 def name_and_module(cls: type[Task[Any]]) -> tuple[str, str]:
@@ -97,12 +97,15 @@ def file_before_shell() -> str | None:
 
 
 def is_typed(cls: type[Task[Any]]) -> bool:
-    """Tell whether a class was typed into the shell of ``python -i app.py``."""
-    file = file_before_shell()
+    """Tell whether a class was typed into the shell of ``python -i``."""
+    file = main_file() if sys.flags.interactive else None
     if file is None:
         return False
     text = Path(file).read_text(encoding="utf-8", errors="replace")
-    return re.search(rf"\bclass {cls.__name__}\b", text) is None
+    return re.search(rf"\b{cls.__name__}\b", text) is None
+
+
+MOVE = "Move it to a module of its own, and import it from there."
 
 
 def main_program_cure() -> str:
@@ -112,7 +115,7 @@ def main_program_cure() -> str:
         names, folder = module_and_folder(file)
         if len(names) > 1 and are_identifiers(names):
             return f"Start it as `python -m {'.'.join(names)}` in the folder {folder}."
-    return "Move it to a module of its own, and import it from there."
+    return MOVE
 
 
 @cache

@@ -201,9 +201,25 @@ def test_a_class_of_a_program_that_ends_in_a_shell_is_called_by_its_module(tmp_p
     assert done.stdout.splitlines() == [json.dumps(stored("jobs:Greet", "jobs"))] * 2
 
 
-@pytest.mark.parametrize("command", [(), ("jobs.py",)])
+def test_a_class_that_a_program_makes_without_a_statement_is_not_typed(tmp_path):
+    base, show = PROGRAM.split("data = ")
+    make = 'Greet = type("Greet", (Base,), {})'
+    (tmp_path / "jobs.py").write_text(base.replace("Greet", "Base") + make)
+
+    done = run_program("-i", "jobs.py", folder=tmp_path, typed=f"data = {show}")
+
+    assert done.stdout.splitlines() == [json.dumps(stored("jobs:Greet", "jobs"))]
+
+
+SHELLS = [(), ("jobs.py",), ("-m", "jobs"), ("shop/jobs.py",), ("-m", "shop.jobs")]
+
+
+@pytest.mark.parametrize("command", SHELLS)
 def test_a_class_that_is_typed_into_a_shell_is_refused(tmp_path, command):
-    (tmp_path / "jobs.py").write_text(PROGRAM.replace("Greet", "Greeting"))
+    (tmp_path / "shop").mkdir()
+    (tmp_path / "shop" / "__init__.py").touch()
+    for path in ("jobs.py", "shop/jobs.py"):
+        (tmp_path / path).write_text(PROGRAM.replace("Greet", "Greeting"))
 
     done = run_program("-i", *command, folder=tmp_path, typed=PROGRAM[1:])
 
