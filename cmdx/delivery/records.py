@@ -103,7 +103,7 @@ def register_courier(
         text = json.dumps(tracks)
         statements.execute(SAVE_TRACKS, tracks=text, number=record.number)
     if record.install.failing.keys() - set(event_types):  # it may wait for these alone
-        statements.execute(WAKE, number=record.number, now=statements.now)
+        statements.execute(WAKE, number=record.number)
     return record._replace(tracks=tracks)
 
 

@@ -182,12 +182,12 @@ def evict_records(statements: Statements) -> bool:
     Records that another transaction has are left out. Tell whether there may be more.
     """
     now, ended = statements.now, 0
-    for row in statements.execute(LAPSED, now=now):
+    for row in statements.execute(LAPSED):
         with suppress(StoreError):  # somebody has edited it: who calls it is told
             update_record(statements, end_lease(record_of(row), now))
             ended += 1
-    expired = statements.change(EXPIRE, now=now, times=TOMBSTONES)
-    forgotten = statements.change(FORGET, now=now)
+    expired = statements.change(EXPIRE, times=TOMBSTONES)
+    forgotten = statements.change(FORGET)
     return max(ended, expired, forgotten) >= MOST_EVICTED
 
 

@@ -244,9 +244,7 @@ class Round:
     def recover_lost_jobs(self, statements: Statements) -> list[JobRecord]:
         """Take back the jobs of other workers whose leases are over."""
         now, queue = statements.now, self.queue
-        tokens = statements.execute(
-            records.LOST_WORKERS, queue=queue, now=now, owner=self.owner
-        )
+        tokens = statements.execute(records.LOST_WORKERS, queue=queue, owner=self.owner)
         if not tokens:
             return []
         lock_queue(statements, queue)
@@ -281,7 +279,7 @@ class Round:
         counts = Counter((job.task, job.module) for job in delayed)
         if all(task in self.told_piles for task, _ in counts):
             return []
-        rows = statements.execute(records.DELAYED, queue=self.queue, now=statements.now)
+        rows = statements.execute(records.DELAYED, queue=self.queue)
         counts.update({(task, module): count for task, module, count in rows})
         piles = [Pile(*name, count) for name, count in counts.items()]
         return [
@@ -362,7 +360,7 @@ class Round:
             if not (limit and one.has_due):
                 continue
             place: dict[str, Any] = {"queue": self.queue, "rank": one.rank}
-            rows = statements.execute(sql, now=statements.now, limit=limit, **place)
+            rows = statements.execute(sql, **place, limit=limit)
             jobs += readable(statements, rows)
             has_more |= len(rows) == limit
         return jobs, has_more

@@ -260,8 +260,7 @@ def waiting_ranks(
     statements: Statements, queue: str, above: int = NO_RANK
 ) -> list[WaitingRank]:
     """Return the first ranks above one by which jobs wait, in their order."""
-    place: dict[str, Any] = {"queue": queue, "now": statements.now, "above": above}
-    rows = statements.execute(RANKS, limit=MOST_RANKS, **place)
+    rows = statements.execute(RANKS, queue=queue, above=above, limit=MOST_RANKS)
     return sorted(starmap(WaitingRank, rows))
 
 

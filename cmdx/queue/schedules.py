@@ -434,7 +434,7 @@ def write_schedule(
 
 def fire_due(statements: Statements, queue: str) -> list[Tick]:
     """Enqueue the jobs of schedules that are due."""
-    rows = statements.execute(SELECT_DUE, queue=queue, now=statements.now)
+    rows = statements.execute(SELECT_DUE, queue=queue)
     return [fire(statements, ScheduleRecord(*row)) for row in rows]
 
 
@@ -485,4 +485,4 @@ def job_row(record: ScheduleRecord, now: float) -> dict[str, Any]:
 
 def note_end(statements: Statements, job: Any) -> None:
     """Count the time until the next run from the end of this one."""
-    statements.execute(NOTE_END, now=statements.now, id=job.schedule, job=job.id)
+    statements.execute(NOTE_END, id=job.schedule, job=job.id)

@@ -131,20 +131,19 @@ def look_at_clock(statements: Statements, queue: str, seen: float) -> None:
     as long as if it had not been. What was enqueued for a date waits for that date.
     """
     lock_queue(statements, queue)
-    place: dict[str, Any] = {"queue": queue, "now": statements.now}
     if statements.now < seen:
         bring_back_jobs(statements, queue)
-        statements.execute(records.PAUSES, seen=seen, **place)
-    statements.execute(records.INTERVALS, slack=LOOK_EVERY, **place)
-    statements.execute(records.LEASES, slack=LOOK_EVERY, lease=LEASE, **place)
-    statements.execute(records.SEE, **place)
+        statements.execute(records.PAUSES, queue=queue, seen=seen)
+    slack: dict[str, Any] = {"queue": queue, "slack": LOOK_EVERY}
+    statements.execute(records.INTERVALS, **slack)
+    statements.execute(records.LEASES, lease=LEASE, **slack)
+    statements.execute(records.SEE, queue=queue)
 
 
 def bring_back_jobs(statements: Statements, queue: str) -> None:
     """Keep new and replayed jobs from waiting for the time when they were stored."""
-    place: dict[str, Any] = {"queue": queue, "now": statements.now}
-    statements.execute(records.NEW_JOBS, **place)
-    statements.execute(records.REPLAYED_JOBS, **place)
+    statements.execute(records.NEW_JOBS, queue=queue)
+    statements.execute(records.REPLAYED_JOBS, queue=queue)
 
 
 # -- old jobs -----------------------------------------------------------------------
@@ -157,6 +156,5 @@ def remove_ended(statements: Statements, queue: str) -> None:
             records.REMOVE_ENDED,
             queue=queue,
             state=state.value,
-            now=statements.now,
             limit=MOST_REMOVED,
         )

@@ -77,13 +77,12 @@ def looking(store: Store, record: JobRecord) -> Callable[[Statements], Surroundi
     is_held = table.public_state(record.state) is JobState.HELD
 
     def look(statements: Statements) -> Surroundings:
-        now, queue = statements.now, record.queue
-        facts = {"queue": queue, "owner": record.owner, "now": now}
+        facts = {"queue": record.queue, "owner": record.owner}
         ((workers, is_paused, place, lease),) = statements.execute(LOOK, **facts)
-        place_in_order = {"queue": queue, "key": record.key, "id": record.id}
-        before = is_held and statements.execute(BEFORE, **place_in_order)
+        in_order = {"queue": record.queue, "key": record.key, "id": record.id}
+        before = is_held and statements.execute(BEFORE, **in_order)
         return Surroundings(
-            now,
+            statements.now,
             has_worker=workers > 0,
             is_paused=bool(is_paused),
             is_in_memory=store.name == MEMORY,

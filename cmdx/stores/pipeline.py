@@ -198,8 +198,9 @@ class PostgresStatements(Statements):
 
     # -- sending ------------------------------------------------------------------
 
-    def _send(self, query: PostgresQuery, values: Mapping[str, Value]) -> None:
+    def _send(self, query: PostgresQuery, values: dict[str, Value]) -> None:
         """Send a statement with its values."""
+        values.setdefault("now", self.now)
         try:
             given = [values[name] for name in query.names]
         except KeyError as error:

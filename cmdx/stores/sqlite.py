@@ -83,15 +83,18 @@ class SqliteStatements(Statements):
 
     def execute(self, sql: str, /, **values: Value) -> list[Row]:
         """Run one statement and return all its rows."""
+        values.setdefault("now", self.now)
         return self._cursor.execute(sqlite_query(sql), values).fetchall()
 
     def change(self, sql: str, /, **values: Value) -> int:
         """Run one statement that changes rows, and return how many it has changed."""
+        values.setdefault("now", self.now)
         return self._cursor.execute(sqlite_query(sql), values).rowcount
 
     def executemany(self, sql: str, rows: Iterable[Mapping[str, Value]], /) -> None:
         """Run one statement with the values of each of *rows*."""
-        self._cursor.executemany(sqlite_query(sql), rows)
+        values = [{"now": self.now, **row} for row in rows]
+        self._cursor.executemany(sqlite_query(sql), values)
 
     def columns_of(self, table: str) -> set[str]:
         """Return the names of the columns of *table*; none if there is none."""

@@ -8,7 +8,8 @@ the text in its own form. A text is translated once.
   does without it: there a transaction has the whole database to itself.
 - Types are ``text``, ``bigint``, ``integer`` and ``double precision``. JSON is text,
   and what is true or false is an integer.
-- No SQL asks the database for the time: use ``statements.now``.
+- No SQL asks the database for the time: ``:now`` is ``statements.now``, unless it is
+  given.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class Statements(ABC):
 
         Args:
             sql: The statement, with ``:name`` for each value.
-            values: The values by name.
+            values: The values by name; *now* by default is the time of the unit.
         """
 
     @abstractmethod

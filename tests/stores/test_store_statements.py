@@ -101,6 +101,30 @@ def test_values_that_are_not_used_do_no_harm(store):
     ) == [(1,)]
 
 
+def test_now_is_the_time_of_the_store_unless_it_is_given(store):
+    def unit(statements):
+        cast = "select cast(:now as double precision)"
+        ((bound,),) = statements.execute(cast)
+        ((given,),) = statements.execute(cast, now=7.0)
+        return bound - statements.now, given
+
+    assert store.transact(unit) == (0.0, 7.0)
+
+
+def test_now_is_bound_in_changes_of_one_row_and_of_many(store):
+    def unit(statements):
+        add = "insert into note (id, words) values (:id, cast(:now as text))"
+        statements.change(add, id=1)
+        statements.executemany(add, [{"id": 2}, {"id": 3, "now": 7.0}])
+        rows = statements.execute("select words from note order by id")
+        return [float(words) - statements.now for (words,) in rows]
+
+    of_one, of_many, given = store.transact(unit)
+
+    assert of_one == of_many == pytest.approx(0.0, abs=1.0)
+    assert given < -1e6
+
+
 def test_a_missing_value_is_an_error(store):
     with pytest.raises(StoreError, match="missing"):
         store.transact(
