@@ -26,7 +26,7 @@ from typing import (
 
 from cmdx import exceptions
 from cmdx.declare.blueprint import Blueprint, Definition, check_work, new_definition
-from cmdx.declare.checks import check_seconds
+from cmdx.declare.checks import check_longest_pause
 from cmdx.declare.decorators import forget_plans
 from cmdx.declare.hooks import collect_hooks
 from cmdx.declare.keywords import check_keywords, claim_name
@@ -454,8 +454,7 @@ def begin_leg(
     """Begin the one run of an invocation, or a further leg of an earlier one."""
     run: Run = task._cmdx_
     run.plan = type(task)._cmdx_.plan  # it may have changed since
-    if longest_pause != math.inf:
-        run.longest_pause = check_seconds("run()", "longest_pause", longest_pause)
+    run.longest_pause = check_longest_pause("run()", longest_pause)
     suspended = None if earlier is None else check_earlier(earlier, type(task))
     run.start(task, awaits=awaits)
     if suspended is not None:

@@ -59,6 +59,13 @@ def check_seconds(
     return min(number, FOREVER)
 
 
+def check_longest_pause(where: str, seconds: object) -> float:
+    """Return the longest pause that is slept, in seconds; infinity sets no limit."""
+    if seconds == math.inf:
+        return math.inf
+    return check_seconds(where, "longest_pause", seconds)
+
+
 def check_number(where: str, name: str, value: object) -> float:
     """Return *value* if it is a finite number, 0 or more."""
     number = finite_number(value)

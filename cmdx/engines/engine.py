@@ -24,7 +24,7 @@ import attrs
 from cmdx import Task, clock, detached
 from cmdx.chain import chain_of
 from cmdx.clock import FOREVER
-from cmdx.declare.checks import check_seconds
+from cmdx.declare.checks import check_longest_pause, check_seconds
 from cmdx.exceptions import CmdxError, DefinitionError
 from cmdx.run.deadlines import unlimited
 from cmdx.run.lifecycle import drive, lifecycle
@@ -175,7 +175,7 @@ class Engine(ABC):
 
     def __init__(self, longest_pause: float) -> None:
         where = type(self).__name__
-        self.longest_pause = check_seconds(where, "longest_pause", longest_pause)
+        self.longest_pause = check_longest_pause(where, longest_pause)
         self._declared: dict[type[Task[Any]], Any] = {}
 
     def register(self, *tasks: type[Task[Any]], **options: Any) -> None:

@@ -47,6 +47,10 @@ class JobFilters(TypedDict, total=False):
 FILTERS = tuple(JobFilters.__annotations__)
 
 HAS_TASK = "select 1 from cmdx_job where queue = :queue and task = :task limit 1"
+HAS_ERROR = """
+    (error = :error or substr(error, length(error) - length(:error)) = '.' || :error)
+"""
+"""Whether the name of an error is a text, or ends with it after a dot."""
 TASKS = "select distinct task from cmdx_job where queue = :queue order by task"
 
 
@@ -172,7 +176,7 @@ def conditions_of(given: Mapping[str, Any], values: dict[str, Any]) -> Iterator[
     if "error" in given:
         error = given["error"]
         values["error"] = error if isinstance(error, str) else error.__qualname__
-        yield "error = :error"
+        yield HAS_ERROR if isinstance(error, str) else "error = :error"
     for name, comparison in (("since", ">="), ("until", "<")):
         if name in given:
             values[name] = seconds_of(name, given[name])

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from cmdx.declare.checks import (
     check_count,
     check_kinds,
+    check_longest_pause,
     check_names,
     check_seconds,
     refuse_unknown_keywords,
@@ -103,7 +104,7 @@ class Queue:
         self.name = check_text("name", name, where="Queue")
         check_kinds("Queue", {"strict": strict, "tasks": tasks}, QUEUE_KINDS)
         self.strict = strict
-        self.longest_pause = check_seconds("Queue", "longest_pause", longest_pause)
+        self.longest_pause = check_longest_pause("Queue", longest_pause)
         self.keep = check_seconds("Queue", "keep", keep)
         self.retry = check_retry(retry)
         self.tasks = (tasks,) if isinstance(tasks, str) else tuple(tasks)

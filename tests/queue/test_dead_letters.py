@@ -161,6 +161,7 @@ def test_dead_jobs_are_kept_while_others_are_removed(queue, dead):
     assert queue.get(done.id) is None
 
 
+@on_each_store
 def test_dead_jobs_are_found_by_error_inputs_and_time(queue, instant):
     class OutOfStock(Exception):
         pass
@@ -180,7 +181,8 @@ def test_dead_jobs_are_found_by_error_inputs_and_time(queue, instant):
         return [job.id for job in queue.find(state="dead", **filters)]
 
     assert found(error=LookupError) == [first.id, second.id]
-    assert found(error=OutOfStock) == [third.id]
+    assert found(error=OutOfStock) == found(error="OutOfStock") == [third.id]
+    assert found(error="Stock") == found(error="outofstock") == []
     assert found(task=Pay, inputs={"customer": -2}) == [second.id]
     assert found(since=instant.time()) == [third.id]
     assert found(until=instant.time()) == [first.id, second.id]

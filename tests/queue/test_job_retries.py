@@ -419,7 +419,7 @@ def test_a_long_pause_frees_the_worker_and_the_run_goes_on(queue, instant, call)
 
 
 @pytest.mark.parametrize(
-    ("longest_pause", "legs"), [(0, 3), (0.5, 2), (1.0, 2), (2.0, 1)]
+    ("longest_pause", "legs"), [(0, 3), (0.5, 2), (1.0, 2), (2.0, 1), (math.inf, 1)]
 )
 def test_a_pause_is_slept_up_to_the_longest_one(store, instant, longest_pause, legs):
     task = failing(ConnectionError("1"), ConnectionError("2"))
