@@ -2,7 +2,7 @@
 Several workers, each in a process of its own.
 
 1. the command starts itself again, once per process      ``WorkerProcess``
-2. a process beats as long as its clerk does rounds       ``beats``
+2. a process beats as long as its worker does rounds      ``beats``
 3. one that ends or hangs is replaced                     ``run_processes``
 4. SIGTERM and Ctrl-C are passed on to all of them        ``run_processes``
 """
@@ -166,7 +166,7 @@ def beats(worker: Worker) -> Iterator[None]:
 
     def beat() -> None:
         nonlocal rounds
-        if worker.rounds != rounds:  # or its clerk hangs
+        if worker.rounds != rounds:  # or nobody does rounds
             rounds = worker.rounds
             try:
                 os.write(descriptor, b".")

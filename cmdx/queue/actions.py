@@ -191,11 +191,10 @@ def loading(
 
     def load(statements: Statements) -> list[JobRecord]:
         lock_queue(statements, queue.name)
-        wanted = ids or [
-            record.id
-            for record in select(statements)
-            if of_lanes or record.lane is None
-        ]
+        wanted = ids
+        if wanted is None:
+            selected = select(statements)
+            wanted = [job.id for job in selected if of_lanes or job.lane is None]
         found = (records.load_job(statements, id_) for id_ in wanted)
         return [record for record in found if record and record.queue == queue.name]
 

@@ -165,7 +165,7 @@ class Buffer:
     def _give_back(self, legs: Iterable[Leg]) -> None:
         for leg in legs:
             self.ready.remove(leg)
-            self.ends.append(leg.end(table.put_back))
+            self.ends.append(leg.end(table.give_back_unstarted))
 
     def forget_unstarted(self) -> None:
         """Leave jobs to others, who have taken them: the lease was over."""

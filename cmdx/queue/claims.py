@@ -1,5 +1,5 @@
 """
-The rounds of a worker: what it writes and claims, under a lease.
+What a worker has claimed, under a lease, and the rounds that change it.
 
 A worker is a token in the table of workers, with a lease that a thread of its own
 extends. What others do when the lease is over is in ``cmdx.queue.clerk``.
@@ -160,7 +160,9 @@ class Claims:
             lanes=lanes_of(self.queue),
         )
         is_strict = any(end.record.is_once for end in ends)
-        self._is_uncertain, self._unwritten = True, ends  # until that is known
+        # If it fails, nobody may know whether it was committed. Then the next round
+        # gives back the jobs that it has claimed and that nobody was told of.
+        self._is_uncertain, self._unwritten = True, ends
         try:
             report = await self._transact(unit, sync=is_strict, awaits=awaits)
         except WorkerLost:

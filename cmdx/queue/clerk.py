@@ -70,7 +70,7 @@ class Round:
     ends: Sequence[End] = ()
     demand: Demand = NOTHING
     progress: Mapping[int, str] = attrs.field(factory=dict)
-    """How far running jobs have come, by their numbers."""
+    """How far running jobs have come, by their ``sequence``."""
     removes: bool = False
     known: frozenset[int] | None = None
     """The jobs that the worker knows it has; None if it can have no others."""
@@ -83,7 +83,7 @@ class Round:
         report, found = Report(), survey(statements, self.queue, self.owner)
         if not found.is_registered:
             raise WorkerLost
-        if self.changes_order(found, statements.now):
+        if self.needs_queue_lock(found, statements.now):
             lock_queue(statements, self.queue)
         if self.ends:
             self.write_ends(statements, report)
@@ -104,7 +104,7 @@ class Round:
         report.next_due = min(report.next_due, next_event)
         return report
 
-    def changes_order(self, found: Survey, now: float) -> bool:
+    def needs_queue_lock(self, found: Survey, now: float) -> bool:
         """Tell whether the row of the queue has to be locked, before any job is."""
         has_keys = any(end.record.key is not None for end in self.ends)
         has_lost = is_over(found.first_lease, now)
@@ -122,7 +122,7 @@ class Round:
         )
 
     def tidy(self, statements: Statements, found: Survey, report: Report) -> None:
-        """Do what any worker does for all of them."""
+        """Do what one worker does for all workers of the queue."""
         now, queue = statements.now, self.queue
         if abs(now - (found.seen_at or 0.0)) > LOOK_EVERY:
             look_at_clock(statements, queue, found.seen_at or 0.0)
@@ -209,7 +209,12 @@ class Round:
         jobs = readable(statements, rows)
         unknown = [job for job in jobs if job.sequence not in known]
         put_back = [
-            (job, without_taken_text(statements, job, table.put_back(job, now, keep)))
+            (
+                job,
+                without_taken_text(
+                    statements, job, table.give_back_unstarted(job, now, keep)
+                ),
+            )
             for job in unknown
         ]
         write_changes(statements, put_back)
@@ -324,12 +329,13 @@ class Round:
         """Add due jobs of a level to *found*; tell whether to look no further."""
         jobs, has_more = self.due_jobs(statements, ranks, found)
         # Those who are told of a death may pause the queue before the next of its key.
-        keys = {job.key for job in report.ended if job.state == JobState.DEAD} - {None}
+        dead = (job for job in report.ended if job.state == JobState.DEAD)
+        keys_of_dead = {job.key for job in dead} - {None}
         for job in sorted(jobs, key=order_of):
             if self.must_wait(job, report):
-                return True
+                return True  # a leg that ends wants a round, so none is planned
             is_full = len(found) >= self.demand.limit or (found and is_alone(job))
-            if is_full or job.key in keys:
+            if is_full or job.key in keys_of_dead:
                 has_more = True
                 break
             found.append(job)

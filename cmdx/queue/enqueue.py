@@ -106,7 +106,7 @@ def new_row(
         invocation: The task with its inputs.
         options: Those of ``Queue.enqueue``.
         now: The time.
-        lane: The rank of a job that another package lets go.
+        lane: The rank of a job of a lane, see ``cmdx.queue.lanes``.
     """
     check_unused(invocation, "queue")
     check_names("enqueue", options, EnqueueKeywords.__annotations__, OTHER_WORDS)

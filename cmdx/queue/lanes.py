@@ -1,5 +1,7 @@
 """
-Lanes: jobs that another package lets go, and whose ends it decides about.
+Lanes: jobs of which another package decides when they run and how they end.
+
+``cmdx.delivery`` has its events in lanes: one for each courier.
 
 A job with a lane waits by a rank above all others, so workers do not claim it with
 them. The package puts a ``Lane`` beside a queue. Workers of this process visit it in

@@ -270,7 +270,7 @@ async def run_in_task(leg: Leg) -> End:
         end = await task
     except asyncio.CancelledError as error:  # before it began, or after its end
         leg.interrupt = error
-        return leg.end(table.put_back) if task.cancelled() else task.result()
+        return leg.end(table.give_back_unstarted) if task.cancelled() else task.result()
     if caller.cancelling() > before and leg.interrupt is None:
         leg.interrupt = asyncio.CancelledError()
     return end

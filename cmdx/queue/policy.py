@@ -197,7 +197,8 @@ def resolved_options(*given: RetryOptions | None) -> RetryOptions:
     """Return options field by field, the nearest first, over the built-in ones."""
     options = RetryOptions()
     for defaults in given:
-        # From the nearest on, so that only delays that both count are compared.
+        # From the nearest on: each step compares base_delay with max_delay, and must
+        # not compare one that a nearer value replaces.
         options = options.over(defaults or RetryOptions())
     return options.over(BUILT_IN)
 

@@ -7,7 +7,10 @@
 4. somebody looks at it, waits for it or replays it   ``cmdx.queue.jobs``
 
 What may become of a job is decided by pure functions, in ``cmdx.queue.table``. What a
-call does with the store is in ``cmdx.queue.actions``; it has a twin for coroutines.
+call does with the store, in a *unit* that is run inside one transaction, is in
+``cmdx.queue.actions``; so a call and its twin for coroutines share it. Other code that
+both share is a coroutine that is told whether it ``awaits``: in a plain call it never
+suspends, and ``drive`` runs it.
 """
 
 from __future__ import annotations

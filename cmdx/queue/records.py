@@ -167,7 +167,7 @@ def load_unique(statements: Statements, queue: str, text: str) -> JobRecord | No
 
 
 def update_jobs(statements: Statements, changes: Iterable[Change]) -> None:
-    """Store what events have made of jobs: the columns that are others now."""
+    """Store what events have made of jobs: the columns that have changed."""
     rows: dict[tuple[str, ...], list[dict[str, Any]]] = {}
     for before, after in changes:
         values = {
@@ -242,8 +242,9 @@ class WaitingRank(NamedTuple):
     next_due: float | None
     """When the first of the others may."""
     stored_by: float | None
-    """A time when that one was stored already; 0 if none is known. A job that was not
-    enqueued for later was due when it was stored."""
+    """A moment by which that one was stored; 0 if none is known. If it is to come, the
+    clock was set back, see ``clerk.next_due_of``. A job that was not enqueued for later
+    was due when it was stored."""
 
     @property
     def level(self) -> int:

@@ -104,7 +104,7 @@ class Report:
     ticks: list[Tick] = attrs.field(factory=list)
     piles: list[Pile] = attrs.field(factory=list)
     cancels: set[int] = attrs.field(factory=set)
-    """The jobs of this worker that are to be cancelled, by their numbers."""
+    """The ``sequence`` of each job of this worker that is to be cancelled."""
     lane_ends: list[tuple[Lane, JobRecord, Any]] = attrs.field(factory=list)
     """Jobs of lanes that have ended, and the outcome of each."""
     notices: list[tuple[Lane, Any]] = attrs.field(factory=list)

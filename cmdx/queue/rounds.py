@@ -5,7 +5,7 @@ A round is planned for a moment of the real clock. Whoever is free then does it:
 
 1. a thread that has nothing to run, at that moment              ``wait_for_leg``
 2. a thread between two legs, a little later                     ``is_due_between_legs``
-3. the clerk, one more thread, if all are busy with long legs    ``wait_as_clerk``
+3. the spare thread, if all are busy with long legs              ``wait_as_spare``
 
 Only one of them does, and the others go on meanwhile.
 """
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from threading import Condition
 
-LINGER = 0.002
-"""The longest time that an end waits to be written, in seconds."""
-SHORT_LINGER = 0.0015
-"""Seconds after which a busy thread does a round that is due, before the clerk does."""
-LONGEST_LINGER = 0.008
-"""The longest time that ends wait for others, if those come one after the other."""
+END_WAITS = 0.002
+"""Seconds that an end waits for another one before it is written."""
+ENDS_GATHER = 0.008
+"""The longest time, in seconds, that ends wait if others come one after the other."""
+BUSY_THREAD_WAITS = 0.0015
+"""Seconds after which a busy thread does a round that is due: before the spare one."""
 ROUND_EVERY = 5.0
 """Seconds after which a round is done, even if nothing happens."""
 AT_ONCE = -math.inf
@@ -60,8 +60,8 @@ class RoundTimer:
         self._idle_threads = 0
         self._idle_until = math.inf
         """When the first of them wakes up by itself."""
-        self._clerk_wakes_at = math.inf
-        self._clerk_wakeup = new_wakeup()
+        self._spare_wakes_at = math.inf
+        self._spare_wakeup = new_wakeup()
         self._lock = Lock()
         """Held by the thread that does a round."""
         self._thread = 0
@@ -83,7 +83,7 @@ class RoundTimer:
             if by_caller:
                 return
             if not self._idle_threads:
-                self.remind_clerk()
+                self.wake_spare_thread()
             elif self._moment < self._idle_until:
                 self._changed.notify()
 
@@ -96,7 +96,7 @@ class RoundTimer:
         now = monotonic()
         with self._changed:
             self._gathers_since = min(self._gathers_since, now)
-            until = min(now + LINGER, self._gathers_since + LONGEST_LINGER)
+            until = min(now + END_WAITS, self._gathers_since + ENDS_GATHER)
             if self._moment == self._gathers_until:
                 self._moment = math.inf  # nothing else needs the round
             self._gathers_until = until
@@ -106,11 +106,11 @@ class RoundTimer:
         """Plan no round before a moment, from now on."""
         self._earliest = moment
 
-    def remind_clerk(self) -> None:
-        """Wake the clerk if it would come too late for the next round."""
-        if self._moment + LINGER < self._clerk_wakes_at:
-            self._clerk_wakes_at = AT_ONCE
-            wake(self._clerk_wakeup)
+    def wake_spare_thread(self) -> None:
+        """Wake the spare thread if it would come too late for the next round."""
+        if self._moment + END_WAITS < self._spare_wakes_at:
+            self._spare_wakes_at = AT_ONCE
+            wake(self._spare_wakeup)
 
     # -- waiting --------------------------------------------------------------------
 
@@ -120,7 +120,7 @@ class RoundTimer:
 
     def is_due_between_legs(self) -> bool:
         """Tell whether a thread that has another leg to run should do a round first."""
-        return self._moment + SHORT_LINGER <= monotonic()
+        return self._moment + BUSY_THREAD_WAITS <= monotonic()
 
     def wait_for_leg(self) -> None:
         """Wait until there may be a leg, or a round is due; with the lock held."""
@@ -129,7 +129,7 @@ class RoundTimer:
         if moment <= now:
             if not self._lock.locked():
                 return
-            moment = now + LINGER  # another thread does it
+            moment = now + END_WAITS  # another thread does it
         self._idle_until = moment
         self._idle_threads += 1
         try:
@@ -137,23 +137,23 @@ class RoundTimer:
         finally:
             self._idle_threads -= 1
 
-    def wait_as_clerk(self, *, is_alone: bool) -> bool:
+    def wait_as_spare(self, *, is_alone: bool) -> bool:
         """
         Wait for a round that no other thread does; tell whether it is due.
 
         Args:
             is_alone: Whether the other threads do no rounds any more.
         """
-        patience = 0.0 if is_alone else LINGER
+        patience = 0.0 if is_alone else END_WAITS
         with self._changed:
             now = monotonic()
             moment = min(self._moment + patience, now + ROUND_EVERY)
             if moment <= now:
                 if not self._lock.locked():
                     return True
-                moment = now + LINGER  # another thread does it
-            self._clerk_wakes_at = moment
-        self._clerk_wakeup.acquire(timeout=moment - now)
+                moment = now + END_WAITS  # another thread does it
+            self._spare_wakes_at = moment
+        self._spare_wakeup.acquire(timeout=moment - now)
         return self._moment + patience <= monotonic()
 
     # -- doing ----------------------------------------------------------------------

@@ -86,6 +86,7 @@ class ScheduleRecord(NamedTuple):
     id: str
     queue: str
     identity: str
+    """What no other schedule of the queue has, see ``identity_of``."""
     task: str
     module: str
     inputs: str
@@ -477,7 +478,7 @@ def is_busy(statements: Statements, record: ScheduleRecord) -> bool:
 def job_row(record: ScheduleRecord, now: float) -> dict[str, Any]:
     """Return the row of the job that a schedule enqueues."""
     template: dict[str, Any] = json.loads(record.template)
-    json.loads(template["inputs"])  # or every job of it would be dead
+    json.loads(template["inputs"])  # raises if they were edited: no job could be run
     times = {"due_at": now, "created_at": now}
     row = {**dict.fromkeys(records.NEW_COLUMNS), **template}  # an older one has fewer
     return {**row, "id": record.job, "schedule": record.id, **times}

@@ -6,9 +6,10 @@ Nothing here reads a clock, a store or a task.
 =============  =================================================================
 state          left by
 =============  =================================================================
+arriving       ``place``; ``cancel``
 ready          ``start``, ``cancel``
-held           ``place`` and ``promote``, when the job before it has ended; ``cancel``
-running        ``finish``, ``suspend``, ``give_back``, ``put_back``,
+held           ``promote``, when the job before it has ended; ``cancel``
+running        ``finish``, ``suspend``, ``give_back``, ``give_back_unstarted``,
                ``leave_unread``, ``bury_unread``, ``end_cancelled``, ``crash``
 done           ``replay``; it is removed after ``keep`` seconds
 dead           ``replay``
@@ -117,11 +118,11 @@ class JobRecord(NamedTuple):
     started_at: float | None
     ended_at: float | None
     lane: int | None
-    """Of a job that another package lets go: the rank that it waits by, out of the
-    ``ranks`` of a ``cmdx.queue.lanes.Lane``. For an event of a courier it is made of
-    the numbers of the courier and of the type, see ``CourierRecord.rank_of``."""
+    """Of a job of a lane, see ``cmdx.queue.lanes``: the rank that it waits by, one of
+    the ``ranks`` of its ``Lane``. For an event of a courier it is made of the numbers
+    of the courier and of the type, see ``CourierRecord.rank_of``."""
     lane_facts: str | None
-    """What that package keeps with it, as JSON."""
+    """What the package of the lane keeps with it, as JSON."""
 
 
 def public_state(state: str) -> JobState:
@@ -262,7 +263,7 @@ def suspend(
 
 
 def give_back(record: JobRecord, now: float, keep: float) -> JobRecord:
-    """Leave a job to other workers: it was not run, or its leg does not count."""
+    """Leave a job to other workers: a leg of it has begun, and does not count."""
     if record.cancels:
         return end_cancelled(record, now, keep)
     return record._replace(
@@ -274,8 +275,8 @@ def give_back(record: JobRecord, now: float, keep: float) -> JobRecord:
     )
 
 
-def put_back(record: JobRecord, now: float, keep: float) -> JobRecord:
-    """Leave a job to other workers as if nobody had claimed it."""
+def give_back_unstarted(record: JobRecord, now: float, keep: float) -> JobRecord:
+    """Leave a job to other workers as if nobody had claimed it; no leg has begun."""
     return give_back(with_text_again(record), now, keep)
 
 

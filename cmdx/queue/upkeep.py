@@ -1,5 +1,5 @@
 """
-What any worker does for all of them, inside the transaction of a round.
+What one worker does for all workers of a queue, inside the transaction of a round.
 
 - jobs with a key get their places, and the next of a key goes    ``place_arrivals``
 - rows that somebody has edited stop nobody                       ``readable``

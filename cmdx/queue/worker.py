@@ -3,11 +3,11 @@
 
 1. a round writes how jobs have ended, and claims others    ``_do_round``
 2. what it has claimed goes to threads or an event loop     ``_dispatch``
-3. a thread runs a leg after the other                      ``_serve``
+3. a thread runs one leg after another                      ``_serve``
 4. a thread that has none does the next round itself        ``cmdx.queue.rounds``
 
-So a job need not change hands. If all threads are busy, one more thread, the clerk,
-does the round. An end is written with the next claim, or 2 ms later.
+So a job need not go from one thread to another. If all threads are busy, one more, the
+spare thread, does the round. An end is written with the next claim, or 2 ms later.
 
 When the worker stops, what was not started is given back at once, and what runs has
 ``grace`` seconds to end.
@@ -32,7 +32,7 @@ from cmdx.queue.lanes import lanes_of
 from cmdx.queue.legs import CHECK_EVERY, Leg, run_guarded
 from cmdx.queue.loops import LegLoop
 from cmdx.queue.report import NOTHING
-from cmdx.queue.rounds import AT_ONCE, LINGER, ROUND_EVERY, RoundTimer
+from cmdx.queue.rounds import AT_ONCE, END_WAITS, ROUND_EVERY, RoundTimer
 from cmdx.run.lifecycle import drive
 from cmdx.stores.errors import StoreError
 from cmdx.wire.traces import context_without_trace
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from cmdx.queue.report import Demand, End, Report
     from cmdx.queue.table import JobRecord
 
-GATHER = 0.002
+ROUND_PAUSE = 0.002
 """Seconds between two rounds that find some jobs, but not many: the next one finds more
 then, and others can write meanwhile."""
 PROGRESS_EVERY = 0.2
@@ -85,8 +85,8 @@ class Worker:
         """Guards the buffer, the timer, and whether the worker stops."""
         self._timer = RoundTimer(self._changed)
         self._claims: Claims
-        self._took_others_along = False
-        """Whether the commit of the round has taken those of others along."""
+        self._commit_was_shared = False
+        """Whether the commit of the round also had units of other callers."""
         self._stored_progress_at = -math.inf
         self._crashed_waits_since = math.inf
         """Since when nothing is claimed, because a job with crashes is due."""
@@ -127,12 +127,15 @@ class Worker:
         self.join()
 
     def start(self) -> None:
-        """Start the clerk and the threads."""
+        """Start the threads, and the spare one."""
         if self._started:
             message = "this worker was started before. Make another: queue.worker()."
             raise CmdxError(message)
         self._claims = self._context.copy().run(Claims, self.queue, self.lease)
-        names = [("clerk", self._tend), *(("thread", self._serve),) * self.threads]
+        names = [
+            ("spare thread", self._tend),
+            *(("thread", self._serve),) * self.threads,
+        ]
         for name, target in names:
             context = self._context.copy()
             thread = Thread(
@@ -159,7 +162,7 @@ class Worker:
             self._grace_ends_at = min(self._grace_ends_at, end)
             self._timer.plan(AT_ONCE)
             self._changed.notify_all()
-            self._timer.remind_clerk()
+            self._timer.wake_spare_thread()
 
     def join(self, timeout: float | None = None) -> bool:
         """Wait until the worker is over; tell whether it is."""
@@ -208,12 +211,12 @@ class Worker:
     # -- rounds -------------------------------------------------------------------
 
     def _tend(self) -> None:
-        """Be the clerk until the worker has stopped and nothing runs any more."""
+        """Do rounds that no other thread does, until nothing runs any more."""
         try:
             with self._claims, self.queue.store.watching(self._note_commit):
                 self._timer.plan(AT_ONCE)
                 while not self._is_done():
-                    if self._timer.wait_as_clerk(is_alone=self._is_stopping):
+                    if self._timer.wait_as_spare(is_alone=self._is_stopping):
                         self._try_round()
                 drive(self._claims.leave(awaits=False))
         finally:
@@ -231,11 +234,11 @@ class Worker:
         """
         Look for jobs, because somebody has committed.
 
-        A commit of a round may have taken others along, but that can wait: the threads
-        are about to run what it has claimed.
+        The commit of a round may also have had units of other callers. What they have
+        done can wait: the threads are about to run what the round has claimed.
         """
         if self._timer.is_own_turn:
-            self._took_others_along = self.queue.store.group_size > 1
+            self._commit_was_shared = self.queue.store.group_size > 1
         else:
             self._timer.plan(monotonic())
 
@@ -253,7 +256,7 @@ class Worker:
     def _do_round(self) -> None:
         """Write, claim and dispatch, and plan the next round."""
         claims, buffer, began = self._claims, self._buffer, monotonic()
-        self._took_others_along = False
+        self._commit_was_shared = False
         buffer.give_back_late(is_stopping=self._is_stopping)
         ends = buffer.take_ends()
         token, progress = claims.token, self._new_progress()
@@ -280,11 +283,11 @@ class Worker:
         """Plan the next round, after one was done."""
         until_due = report.next_due - self.queue.store.now()
         gathers = until_due > 0 and len(report.claimed) > 1
-        self._timer.hold_until(began + GATHER if gathers else AT_ONCE)
+        self._timer.hold_until(began + ROUND_PAUSE if gathers else AT_ONCE)
         pause = min(until_due, ROUND_EVERY)
         with self._changed:
-            if self._took_others_along:
-                pause = min(pause, LINGER)
+            if self._commit_was_shared:
+                pause = min(pause, END_WAITS)
             if not self._buffer.is_empty:
                 pause = min(pause, CHECK_EVERY)
             if self._buffer.ends or (self._is_stopping and not self._buffer.running):
@@ -366,7 +369,7 @@ class Worker:
         while True:
             leg = self._buffer.take_leg()
             if leg is not None:
-                self._timer.remind_clerk()
+                self._timer.wake_spare_thread()
                 self._run(leg)
             elif self._is_stopping:
                 return
@@ -402,7 +405,7 @@ class Worker:
             elif not self._buffer.running:
                 self._timer.plan(monotonic())
             elif leg.record.lane is None:
-                self._timer.plan(monotonic() + LINGER)
+                self._timer.plan(monotonic() + END_WAITS)
             else:
                 self._timer.gather()
 

@@ -111,7 +111,7 @@ class PostgresStore(Store):
         _stores.add(self)
 
     def version(self) -> int:
-        """Return a number that is another one after each commit that was noticed."""
+        """Return a number that changes with each commit that was noticed."""
         self._require_open()
         return self._written + self._noticed
 

@@ -151,7 +151,7 @@ class SqliteStore(Store):
         self._open()
 
     def version(self) -> int:
-        """Return a number that is another one after each commit that changes rows."""
+        """Return a number that changes with each commit that changes rows."""
         self._require_open()
         if not self._has_other_writers:
             return self._written

@@ -46,7 +46,8 @@ class Store(Commits):
         super().__init__()
         self._is_closed = True  # until it is open
         self.companions: dict[tuple[str, type], Any] = {}
-        """What others keep beside the store, for as long as it lives."""
+        """Objects of other packages that live as long as the store, such as lanes, by
+        the name of a queue and their class."""
 
     def now(self) -> float:
         """Return the time, in seconds since 1970, by the clock of the database."""

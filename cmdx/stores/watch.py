@@ -48,7 +48,7 @@ class Watch(ABC):
     @abstractmethod
     def version(self) -> int:
         """
-        Return a number that is another one after each commit that changes rows.
+        Return a number that changes with each commit that changes rows.
 
         On PostgreSQL, commits of others count once somebody waits.
         """

@@ -25,6 +25,7 @@ from cmdx.queue.table import (
     end_cancelled,
     finish,
     give_back,
+    give_back_unstarted,
     has_lapsed,
     is_ended,
     keeps_unique,
@@ -34,7 +35,6 @@ from cmdx.queue.table import (
     place,
     promote,
     public_state,
-    put_back,
     rank_of,
     replay,
     start,
@@ -111,7 +111,7 @@ def hand_back(job, now=LATER, keep=KEEP):
 
 
 def return_unstarted(job, now=LATER, keep=KEEP):
-    return put_back(job, now, keep)
+    return give_back_unstarted(job, now, keep)
 
 
 def die(job, now=LATER, keep=KEEP):

@@ -115,7 +115,7 @@ def test_a_job_that_was_claimed_and_not_started_has_its_text_again(queue):
     first = queue.enqueue(Sync(), unique="x", until="started")
     claims = Claims(queue)
     (record,) = claims.do_round((), Demand(1)).claimed
-    claims.do_round([Leg(queue, record).end(table.put_back)])
+    claims.do_round([Leg(queue, record).end(table.give_back_unstarted)])
 
     assert queue.enqueue(Sync(), unique="x").id == first.id
 
@@ -126,7 +126,7 @@ def test_a_job_that_was_not_started_leaves_its_text_to_who_has_it_now(queue):
     claims = Claims(queue)
     (record,) = claims.do_round((), Demand(1)).claimed
     second = queue.enqueue(Sync(), unique="x", until="started")
-    claims.do_round([Leg(queue, record).end(table.put_back)])
+    claims.do_round([Leg(queue, record).end(table.give_back_unstarted)])
 
     assert second.id != first.id
     assert queue.enqueue(Sync(), unique="x").id == second.id

@@ -446,7 +446,7 @@ def test_a_thread_that_hangs_is_reported_once_per_attempt(queue, caplog):
         class Hang(Task[None], name="hang"):
             def work(self):
                 wait_until(lambda: len(sent) == self.attempt + 1)
-                for _ in range(3):  # the clerk looks at it again and again
+                for _ in range(3):  # a round looks at it again and again
                     queue.enqueue(Quick()).wait(PATIENCE)
                 raise ConnectionError
 

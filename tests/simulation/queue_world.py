@@ -165,7 +165,7 @@ class History:
                 if record.sequence in report.cancels:
                     leg.cancel()
                 if self.random.random() < 0.1:
-                    ends.append(leg.end(clerk.table.put_back))
+                    ends.append(leg.end(clerk.table.give_back_unstarted))
                 else:
                     ends.append(drive(run_leg(leg, awaits=False)))
                 self.legs += 1
