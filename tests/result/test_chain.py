@@ -641,12 +641,3 @@ def test_74_bits_of_an_id_are_random():
     assert vary.bit_count() == 74
     assert {UUID(int=number).version for number in ids} == {7}
     assert {UUID(int=number).variant for number in ids} == {RFC_4122}
-
-
-def test_an_id_begins_with_the_milliseconds_of_the_clock():
-    class Dated(clock.Clock):
-        def time(self):
-            return 2.0**30
-
-    with clock.use(Dated()):
-        assert UUID(new_id()).int >> 80 == 2**30 * 1000
