@@ -38,7 +38,7 @@ def cure_of(record: JobRecord, error: WireError) -> str:
 
 def unread_text(record: JobRecord) -> str:
     """Return that no worker could read a job so far, and what to do."""
-    if record.reason is None or record.crashes:
+    if record.reason is None:
         return f"No worker could read it so far. Deploy one that knows {record.task}."
     return f"No worker could read it so far: {record.reason}"
 

@@ -118,7 +118,7 @@ def result_data(result: Result[Any]) -> dict[str, Any]:
             data[name] = fact
     if record.attempts:
         data["attempts"] = [attempt_data(attempt) for attempt in result.attempts]
-    if result.failed:
+    if result.failed:  # saves time: others have no origin
         _, *origins = failures_of(result)
         if origins:
             data["origins"] = [run_data(origin) for origin in origins]
@@ -128,7 +128,7 @@ def result_data(result: Result[Any]) -> dict[str, Any]:
 def run_data(result: Result[Any]) -> dict[str, Any]:
     """Return how a run ended, a ``StoredOrigin``."""
     record, run, chain = result._record, result._record.run, result.chain
-    by_fault = result.failed and is_failed_by_fault(record)
+    by_fault = result.failed and is_failed_by_fault(record)  # saves time
     cause = None if by_fault else result.cause
     outcome = Outcome(result.status, result.reason, result.metadata, cause)
     name, module = name_and_module(run.task)
@@ -150,7 +150,7 @@ def run_data(result: Result[Any]) -> dict[str, Any]:
         data["halted_at"] = place_data(record.halted_at)
     if record.replaced is not None:
         data["replaced"] = outcome_data(record.replaced)
-    guidance = own_guidance(result) if result.failed else None
+    guidance = own_guidance(result)
     if guidance is not None:
         data["guidance"] = guidance_data(guidance)
     if by_fault:

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import signal
 import threading
@@ -13,6 +14,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 
 import pytest
+from queues import column
 from workers import (
     PATIENCE,
     ShiftedClock,
@@ -56,7 +58,7 @@ from cmdx.queue import worker as worker_module
 from cmdx.queue.claims import Claims
 from cmdx.queue.legs import Leg
 from cmdx.queue.report import Demand
-from cmdx.queue.upkeep import LEASE
+from cmdx.queue.upkeep import LEASE, LOOK_EVERY
 from cmdx.run.lifecycle import drive
 from cmdx.stores import StoreError, StoreUnavailable
 
@@ -579,6 +581,50 @@ def test_cancelling_adrain_before_it_writes_an_end_does_not_lose_it(queue):
     assert workers_of(queue) == []
 
 
+def test_cancelling_adrain_when_work_has_just_ended_does_not_lose_its_end(queue):
+    class Last(Task[str], name="last"):
+        async def work(self):
+            asyncio.get_running_loop().call_soon(draining.cancel)
+            return "done"
+
+    async def main():
+        nonlocal draining
+        draining = asyncio.create_task(queue.adrain())
+        with pytest.raises(asyncio.CancelledError):
+            await draining
+
+    draining = None
+    job = queue.enqueue(Last())
+    asyncio.run(main())
+    assert job.refresh().result.value == "done"
+
+
+def test_a_task_that_was_cancelled_before_can_call_adrain(queue):
+    class Async(Task[int], name="async"):
+        async def work(self):
+            await asyncio.sleep(0)
+            return 7
+
+    async def drain_in_the_end():
+        try:
+            await asyncio.Event().wait()
+        finally:
+            counts.append(await queue.adrain())
+
+    async def main():
+        waiting = asyncio.create_task(drain_in_the_end())
+        await asyncio.sleep(0)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+
+    counts = []
+    jobs = queue.enqueue_many([Async(), Async()])
+    asyncio.run(main())
+    assert counts == [2]
+    assert [job.refresh().result.value for job in jobs] == [7, 7]
+
+
 def test_async_work_that_cancels_itself_counts_as_a_crash(queue):
     class Cancel(Task[None], name="cancel"):
         async def work(self):
@@ -938,6 +984,61 @@ def test_a_clock_that_is_set_back_leaves_dates_and_pauses_alone(queue, instant):
     assert (later.refresh().state, dated.refresh().state) == ("ready", "ready")
     queue.drain(ahead=10)
     assert (later.refresh().state, dated.refresh().state) == ("done", "ready")
+
+
+@on_each_store
+def test_a_clock_that_is_set_back_keeps_no_worker_busy_with_a_dated_job(queue, instant):
+    date = queue.store.now() + 7200
+    dated = queue.enqueue(Note(), at=datetime.fromtimestamp(date, UTC))
+    instant.advance(-3600)
+    with Claims(queue) as claims:
+        reports = [claims.do_round((), Demand(1)) for _ in range(2)]
+
+    assert [report.next_due for report in reports] == [date, date]
+    assert column(dated, "due_at") == date
+
+
+@on_each_store
+def test_a_clock_that_is_set_back_keeps_no_worker_busy_with_a_pause(queue, instant):
+    @retry_on(OSError, delay=7200, limit=1)
+    class Fail(Task[None], name="crashes.fail"):
+        def work(self):
+            raise OSError
+
+    job = queue.enqueue(Fail())
+    claims, (record,) = claim(queue)
+    claims.do_round([run(queue, record)])
+    instant.advance(-3600)
+    reports = [claims.do_round((), Demand(1)) for _ in range(2)]
+
+    due_at = queue.store.now() + 7200
+    assert [report.next_due for report in reports] == [due_at, due_at]
+    assert column(job, "due_at") == due_at
+
+
+@on_each_store
+def test_a_clock_some_seconds_behind_another_brings_no_job_forward(queue, instant):
+    queue.drain()
+    instant.advance(LOOK_EVERY - 1)
+    job = queue.enqueue(Note(), after=10)
+    due_at = column(job, "due_at")
+    instant.advance(1 - LOOK_EVERY)
+    with Claims(queue) as claims:
+        report = claims.do_round((), Demand(1))
+
+    assert report.next_due == column(job, "due_at") == due_at
+
+
+@on_each_store
+@pytest.mark.usefixtures("instant")
+def test_a_worker_does_not_wake_up_for_a_job_that_it_has_no_room_for(queue):
+    queue.enqueue(Note(), after=60)
+    with Claims(queue) as claims:
+        without_room = claims.do_round((), Demand(50, plain=0))
+        with_room = claims.do_round((), Demand(50, coroutines=0))
+
+    assert without_room.next_due == math.inf
+    assert with_room.next_due == queue.store.now() + 60
 
 
 def test_a_clock_that_is_set_forward_an_hour_takes_no_job_from_its_worker(queue):

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from threading import Event
 
 import pytest
@@ -22,7 +23,9 @@ from workers import (
 import cmdx
 from cmdx import Task
 from cmdx.queue import JobCancelled, JobState, job_hung, queued
+from cmdx.queue.claims import Claims
 from cmdx.queue.jobs import current_leg
+from cmdx.stores import StoreUnavailable
 
 
 class Quick(Task[None], name="draining.quick"):
@@ -73,6 +76,34 @@ def test_an_async_job_that_is_drained_in_a_thread_can_be_cancelled(queue):
     assert [job.refresh().state for job in jobs] == ["cancelled", "done"]
 
 
+def test_a_drained_job_can_be_cancelled_after_the_store_has_failed(queue, monkeypatch):
+    failures, look = [], Claims.is_cancelled
+
+    def fail_once(claims, record):
+        if not failures:
+            failures.append(StoreUnavailable("it is away", "Wait"))
+            raise failures[0]
+        return look(claims, record)
+
+    monkeypatch.setattr(Claims, "is_cancelled", fail_once)
+    job = queue.enqueue(Endless())
+    draining = in_thread(queue.drain)
+    wait_until(lambda: failures)
+    assert queue.cancel(job.id)
+    assert draining.result(PATIENCE) == 1
+    assert job.refresh().state == JobState.CANCELLED
+
+
+def test_no_thread_looks_at_jobs_any_more_when_all_is_drained(queue):
+    queue.enqueue(Quick())
+    assert queue.drain() == 1
+    wait_until(lambda: "cmdx queue: watch" not in map(name_of, threading.enumerate()))
+
+
+def name_of(thread):
+    return thread.name
+
+
 @on_each_store
 def test_an_async_job_is_cancelled_and_not_who_drains_it(queue):
     async def main():
@@ -116,9 +147,11 @@ def test_who_is_cancelled_before_the_job_begins_gives_it_back(queue):
         with pytest.raises(asyncio.CancelledError):
             await draining
 
-    job = queue.enqueue(Endless())
+    unique = {"unique": "x", "until": "started"}
+    job = queue.enqueue(Endless(), **unique)
     asyncio.run(main())
     assert (job.refresh().state, job.crashes, running) == ("ready", 0, [])
+    assert queue.enqueue(Endless(), **unique).id == job.id
 
 
 def test_a_drained_job_that_hangs_is_reported(queue):

@@ -245,6 +245,27 @@ def test_an_end_frees_a_unique_text_but_one_for_a_time(event, until):
 
 
 @pytest.mark.parametrize(
+    ("facts", "is_again"),
+    [({}, True), ({"crashes": 1}, False), ({"suspension": "{}"}, False)],
+    ids=["new", "crashed", "suspended"],
+)
+def test_a_claim_in_vain_gives_back_the_text_of_a_job_that_was_never_run(
+    facts, is_again
+):
+    claimed = start(record(**unique("started"), **facts), "me", NOW)
+    after = put_back(claimed, LATER, KEEP)
+
+    assert after.unique_held == ("text" if is_again else None)
+
+
+def test_why_nobody_could_read_a_job_is_forgotten_when_it_was_run():
+    job = running(unread_since=NOW, reason="nobody knew it")
+    after = suspend(job, LATER, KEEP, pause=10.0, suspension="{}")
+
+    assert (after.unread_since, after.reason) == (None, None)
+
+
+@pytest.mark.parametrize(
     ("until", "now", "lapsed"),
     [
         (None, NOW, False),

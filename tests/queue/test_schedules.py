@@ -749,6 +749,19 @@ def test_a_schedule_is_left_to_workers_that_have_its_zone(queue, caplog):
     assert queue.drain(ahead=60) == 2
 
 
+def test_a_schedule_that_cannot_be_read_is_looked_at_again_after_five_seconds(
+    queue, instant
+):
+    schedule = queue.schedule(Digest(), cron="0 * * * *")
+    edit_row(queue.store, "cmdx_schedule", schedule.id, zone="Mars/Olympus")
+    instant.advance(schedule.due_at - queue.store.now())
+    assert queue.drain() == 0
+
+    edit_row(queue.store, "cmdx_schedule", schedule.id, zone="UTC")
+    assert queue.drain(ahead=4.75) == 0
+    assert queue.drain(ahead=0.25) == 1
+
+
 def test_an_expression_with_seconds_is_refused(queue):
     with pytest.raises(DefinitionError, match="it does not have five fields"):
         queue.schedule(Digest(), cron="0 0 9 * * *")

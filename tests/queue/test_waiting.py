@@ -14,7 +14,14 @@ from workers import wait_until
 from cmdx import DefinitionError, Task
 from cmdx.queue import JobState, Queue, waiting
 from cmdx.queue.claims import Claims
-from cmdx.queue.waiting import StuckWarning, Surroundings, is_stuck, looking
+from cmdx.queue.table import LANES
+from cmdx.queue.waiting import (
+    StuckWarning,
+    Surroundings,
+    is_stuck,
+    looking,
+    reason_to_wait,
+)
 
 
 class Pay(Task[None], name="waiting.pay"):
@@ -113,6 +120,26 @@ def test_a_time_out_without_a_worker_tells_what_is_before_a_held_job(queue):
     assert second.wait(0.0).success
 
 
+def test_a_time_out_tells_to_drain_until_a_held_job_is_due_itself(queue):
+    queue.enqueue(Pay(customer=1), key="k", after=10)
+    second = queue.enqueue(Pay(customer=1), key="k", after=60.5)
+    queue.drain()
+
+    assert "queue.drain(ahead=61)" in why_it_waits(second)
+    queue.drain(ahead=61)
+    assert second.wait(0.0).success
+
+
+def test_nothing_is_said_of_busy_workers_to_who_waits_for_a_job_of_a_lane(queue):
+    record = queue.enqueue(Pay(customer=1))._record
+    around = Surroundings(
+        record.due_at, has_worker=True, is_paused=False, is_in_memory=True
+    )
+
+    assert "are busy" in reason_to_wait(record, around)
+    assert reason_to_wait(record._replace(lane=LANES), around) == "it is ready."
+
+
 def test_a_queue_in_memory_needs_a_worker_of_the_same_process(queue):
     assert why_it_waits(queue.enqueue(Pay(customer=1), key="k")) == (
         f"it is held, and {NO_WORKER}Start one in this process with queue.worker(), "
@@ -129,6 +156,7 @@ def test_a_time_out_tells_where_a_job_runs_and_what_comes_if_its_worker_died(
     queue, instant, columns, state
 ):
     job = queue.enqueue(Pay(customer=1))
+    instant.advance(5)
     add_worker(queue, lease=30.0)
     edit(
         job,

@@ -6,12 +6,15 @@ import asyncio
 import re
 from collections.abc import Sequence
 from contextvars import copy_context
-from uuid import UUID
+from functools import reduce
+from operator import or_
+from uuid import RFC_4122, UUID
 from weakref import ref
 
 import pytest
 
 from cmdx import Chain, Status, Task, clock, detached, middleware, retry_on
+from cmdx.chain import new_id
 
 
 class Leaf(Task[str]):
@@ -624,3 +627,17 @@ def test_a_chain_shows_its_id_and_its_length():
 
     assert chain.id in repr(chain)
     assert "5" in repr(chain).replace(chain.id, "")
+
+
+# -- ids ------------------------------------------------------------------------
+
+
+def test_74_bits_of_an_id_are_random():
+    ids = [UUID(new_id()).int for _ in range(300)]
+    sometimes_one = reduce(or_, ids)
+    sometimes_zero = reduce(or_, (~number for number in ids))
+    vary = sometimes_one & sometimes_zero & (2**80 - 1)
+
+    assert vary.bit_count() == 74
+    assert {UUID(int=number).version for number in ids} == {7}
+    assert {UUID(int=number).variant for number in ids} == {RFC_4122}
