@@ -208,7 +208,7 @@ class Round:
         now, keep = statements.now, self.keep
         jobs = readable(statements, rows)
         unknown = [job for job in jobs if job.sequence not in known]
-        put_back = [
+        given_back = [
             (
                 job,
                 without_taken_text(
@@ -217,7 +217,7 @@ class Round:
             )
             for job in unknown
         ]
-        write_changes(statements, put_back)
+        write_changes(statements, given_back)
 
     def asked_to_cancel(self, statements: Statements) -> set[int]:
         """Return which running jobs of this worker are to be cancelled."""

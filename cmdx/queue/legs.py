@@ -164,10 +164,6 @@ class Leg:
         if self.is_cancelled or self.is_given_back:
             self._cancel_task()
 
-    def forget_asyncio_task(self) -> None:
-        """Leave the asyncio task alone: the run has ended."""
-        self._task = None
-
     @contextmanager
     def attempt(self) -> Iterator[None]:
         """Note when an attempt begins, and that it has ended."""
@@ -244,10 +240,7 @@ async def run_task(leg: Leg, task: Task[Any], *, awaits: bool) -> Result[Any]:
         return end_without_run(leg.read(), error)
     if awaits:
         leg.note_asyncio_task()
-    try:
-        return await lifecycle(task, run)
-    finally:
-        leg.forget_asyncio_task()
+    return await lifecycle(task, run)
 
 
 async def run_in_loop(leg: Leg) -> End:

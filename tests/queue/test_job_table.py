@@ -253,7 +253,7 @@ def test_a_claim_in_vain_gives_back_the_text_of_a_job_that_was_never_run(
     facts, is_again
 ):
     claimed = start(record(**unique("started"), **facts), "me", NOW)
-    after = put_back(claimed, LATER, KEEP)
+    after = give_back_unstarted(claimed, LATER, KEEP)
 
     assert after.unique_held == ("text" if is_again else None)
 
