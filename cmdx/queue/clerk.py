@@ -205,19 +205,12 @@ class Round:
         rows = statements.execute(
             records.RUNNING_OF, queue=self.queue, owner=self.owner
         )
-        now, keep = statements.now, self.keep
-        jobs = readable(statements, rows)
-        unknown = [job for job in jobs if job.sequence not in known]
-        given_back = [
-            (
-                job,
-                without_taken_text(
-                    statements, job, table.give_back_unstarted(job, now, keep)
-                ),
-            )
-            for job in unknown
-        ]
-        write_changes(statements, given_back)
+        changes = []
+        for job in readable(statements, rows):
+            if job.sequence not in known:
+                after = table.give_back_unstarted(job, statements.now, self.keep)
+                changes.append((job, without_taken_text(statements, job, after)))
+        write_changes(statements, changes)
 
     def asked_to_cancel(self, statements: Statements) -> set[int]:
         """Return which running jobs of this worker are to be cancelled."""
