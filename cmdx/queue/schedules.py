@@ -7,7 +7,7 @@ Schedules: jobs that are enqueued again and again.
 4. the job is enqueued in the same transaction, so two workers cannot both do it
 5. ``every`` is counted from the end of the job      ``note_end``
 
-``cron`` is read by cronsim, which knows what a time zone does in spring and autumn.
+When a schedule is due is in ``cmdx.queue.times``.
 """
 
 from __future__ import annotations
@@ -20,13 +20,12 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypedDict
 import attrs
 
 from cmdx.chain import new_id
-from cmdx.declare.checks import check_seconds
 from cmdx.exceptions import CmdxError, DefinitionError
-from cmdx.extras import how_to_install
 from cmdx.queue import records
 from cmdx.queue.enqueue import check_text
 from cmdx.queue.policy import options_from
 from cmdx.queue.table import ENDED_STATES
+from cmdx.queue.times import check_cron, check_interval, next_time, require_one_time
 from cmdx.wire.encoding import canonical_text
 
 if TYPE_CHECKING:
@@ -37,30 +36,14 @@ if TYPE_CHECKING:
 
 Missed: TypeAlias = Literal["once", "skip"]
 
-LONGEST_INTERVAL = 2_592_000
-"""30 days, in seconds."""
-
 UNREAD_PAUSE = 5.0
 """Seconds until a schedule that a worker could not read is offered again."""
-
-CRON_FIELDS = 5
 
 LATE = 60.0
 """Seconds after which a run counts as missed."""
 
 MOST_TICKS = 100
 """How many schedules fire in one round."""
-
-NAMES = {
-    "@yearly": "0 0 1 1 *",
-    "@annually": "0 0 1 1 *",
-    "@monthly": "0 0 1 * *",
-    "@weekly": "0 0 * * 0",
-    "@daily": "0 0 * * *",
-    "@midnight": "0 0 * * *",
-    "@hourly": "0 * * * *",
-}
-"""What cron calls some of its expressions."""
 
 
 class ScheduleKeywords(TypedDict, total=False):
@@ -186,95 +169,7 @@ def object_in(text: str) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-# -- times --------------------------------------------------------------------------
-
-
-def check_interval(every: object) -> float:
-    """Return the seconds between two runs; refuse what is none."""
-    try:
-        number = check_seconds("schedule", "every", every, above_zero=True)
-    except DefinitionError as error:  # its text has what was given, and the cure
-        raise DefinitionError("every must be a positive number") from error
-    if number > LONGEST_INTERVAL:
-        message = f"every cannot exceed {LONGEST_INTERVAL} seconds (30 days)"
-        raise DefinitionError(message)
-    return float(number)
-
-
-def check_cron(cron: object, zone: object) -> str:
-    """Return an expression of cron; refuse one that is never due, or no zone."""
-    if not isinstance(cron, str):
-        message = (
-            f"schedule: cron must be a text such as '0 9 * * MON-FRI', got {cron!r}."
-        )
-        raise DefinitionError(message)
-    text = NAMES.get(cron.strip().lower(), cron.strip())
-    if text.startswith("@"):
-        message = f"schedule: cron knows {', '.join(NAMES)}, not {cron!r}."
-        raise DefinitionError(message)
-    zone_of(zone)
-    try:
-        if len(text.split()) != CRON_FIELDS:
-            message = "it does not have five fields"
-            raise ValueError(message)  # noqa: TRY301 -- as cronsim does
-        next_time(text, str(zone), 0.0)
-    except ValueError as error:
-        message = (
-            f"schedule: {cron!r} is not an expression of cron: {error}. "
-            "Write minute, hour, day, month and weekday, such as '0 9 * * MON-FRI'."
-        )
-        raise DefinitionError(message) from None
-    return text
-
-
-def zone_of(name: object) -> Any:
-    """Return a time zone; refuse what is none."""
-    from zoneinfo import ZoneInfo
-
-    try:
-        return ZoneInfo(name)  # type: ignore[arg-type]
-    except Exception:  # of a name that is none, or of a system without zones
-        message = (
-            f"schedule: there is no time zone {name!r}. Use a name such as "
-            "'Europe/Berlin'; a system without zones needs the package tzdata."
-        )
-        raise DefinitionError(message) from None
-
-
-def next_time(cron: str, zone: str, after: float) -> float:
-    """Return when an expression is due next; raise ``ValueError`` if it never is."""
-    cronsim = require_cronsim()
-    begin = datetime.fromtimestamp(after, zone_of(zone))
-    try:
-        moment: datetime = next(cronsim.CronSim(cron, begin))
-    except cronsim.CronSimError as error:
-        raise ValueError(str(error)) from None
-    except StopIteration:
-        message = "it is never due"
-        raise ValueError(message) from None
-    return moment.timestamp()
-
-
-def require_cronsim() -> Any:
-    """Return the package that reads expressions of cron."""
-    try:
-        import cronsim
-    except ImportError:
-        message = f"schedules by cron need cronsim. {how_to_install('queue')}."
-        raise CmdxError(message) from None
-    return cronsim
-
-
-def require_one_time(every: object, cron: object, zone: object) -> None:
-    """Refuse a schedule that is by an interval and by cron, or by neither."""
-    message = "schedule takes every= or cron=, got "
-    if every is None and cron is None:
-        raise DefinitionError(f"{message}neither. Give one of them.")
-    if every is not None and cron is not None:
-        raise DefinitionError(f"{message}both. Leave one of them out.")
-    if cron is None and zone not in (None, "UTC"):
-        message = "schedule: zone= belongs to cron=, leave it out with every=."
-        raise DefinitionError(message)
+# -- making ---------------------------------------------------------------------------
 
 
 def new_record(  # noqa: PLR0913 -- the options of a schedule
