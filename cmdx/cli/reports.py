@@ -7,7 +7,7 @@ What a worker on the command line tells, on the standard error.
 4. warnings, such as that a job hangs                       ``show_warnings``
 5. on a terminal, how many jobs there are in each state     ``show_progress``
 
-Inputs are never told: they may be secrets.
+No line adds inputs, which may be secrets; texts of exceptions may have them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from threading import Event, RLock, Thread
 from typing import TYPE_CHECKING, Any
 
 from cmdx.queue import Worker, job_died
-from cmdx.report import printable
+from cmdx.report import escape_controls, printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -164,8 +164,12 @@ class ScreenHandler(logging.Handler):
         self.screen = screen
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write a line that stays."""
-        self.screen.write(self.format(record))
+        """Write lines that stay; that they cannot be written stops no worker."""
+        try:
+            for line in self.format(record).splitlines():
+                self.screen.write(escape_controls(line))
+        except Exception:
+            self.handleError(record)
 
 
 @contextmanager

@@ -98,7 +98,7 @@ async def run_here(leg: Leg, watch: LegWatch, *, awaits: bool) -> End:
             return await run_in_task(leg)
         import asyncio
 
-        return asyncio.run(run_leg(leg, awaits=True))
+        return asyncio.run(run_in_task(leg))
 
 
 class LegWatch:
@@ -150,7 +150,7 @@ def refuse_in_event_loop() -> None:
 
 def raise_interrupt(leg: Leg, *, awaits: bool) -> NoReturn:
     """Raise what has interrupted the user; the job was given back."""
-    if leg.interrupt is None or (leg.record.is_async and not awaits):
-        # The event loop of the leg has taken the signal for a cancellation.
-        raise KeyboardInterrupt
-    raise leg.interrupt
+    interrupt = leg.interrupt
+    if interrupt is not None and (awaits or isinstance(interrupt, KeyboardInterrupt)):
+        raise interrupt
+    raise KeyboardInterrupt  # for which asyncio.run has cancelled the leg

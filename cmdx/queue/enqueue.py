@@ -275,7 +275,7 @@ def job_in_the_way(statements: Statements, row: Row) -> JobRecord | None:
     if found is not None and not table.is_past_keeping(found, now):
         return found
     if found is not None:
-        statements.execute(records.REMOVE_JOB, sequence=found.sequence)
+        statements.execute(records.REMOVE_PAST_KEEPING, sequence=found.sequence)
     holder = records.load_unique(statements, row["queue"], text)
     if holder is None or not table.has_lapsed(holder, now):
         return holder

@@ -199,7 +199,7 @@ class Job(Generic[V]):
         Wait until it has ended, and return its result.
 
         If the job cannot run before somebody does something, such as starting a worker,
-        that is logged after five seconds.
+        that is logged some seconds later.
 
         Args:
             timeout: The longest time to wait, in seconds; ``TimeoutError`` is raised

@@ -39,7 +39,7 @@ from cmdx.wire.results import text_and_loss
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from cmdx import Result, Task
     from cmdx.queue.queue import Queue
@@ -63,6 +63,8 @@ class Leg:
         """Whether it is cancelled only because its worker stops."""
         self.is_of_caller = False
         """Whether it runs in the thread or coroutine of a user, who drains a queue."""
+        self.is_caller_cancelled: Callable[[], bool] = lambda: False
+        """Tells whether the coroutine of that user was cancelled meanwhile."""
         self.interrupt: BaseException | None = None
         """What has interrupted that user."""
         self.claimed_at = clock.Clock.monotonic()
@@ -249,22 +251,28 @@ async def run_in_loop(leg: Leg) -> End:
 
     if asyncio._get_running_loop() is not None:
         return await run_in_task(leg)
-    return asyncio.run(run_leg(leg, awaits=True))
+    return asyncio.run(run_in_task(leg))
 
 
 async def run_in_task(leg: Leg) -> End:
-    """Run a leg in a task of asyncio of its own, so that only that can be cancelled."""
+    """
+    Run a leg in a task of asyncio of its own.
+
+    So the leg can be cancelled alone, and it is known whether its caller was: by Ctrl-C
+    too, for which ``asyncio.run`` cancels it.
+    """
     import asyncio
 
     caller: Any = asyncio.current_task()
     before = caller.cancelling()
+    leg.is_caller_cancelled = lambda: caller.cancelling() > before
     task = asyncio.create_task(run_leg(leg, awaits=True))
     try:
         end = await task
     except asyncio.CancelledError as error:  # before it began, or after its end
         leg.interrupt = error
         return leg.end(table.give_back_unstarted) if task.cancelled() else task.result()
-    if caller.cancelling() > before and leg.interrupt is None:
+    if leg.is_caller_cancelled() and leg.interrupt is None:
         leg.interrupt = asyncio.CancelledError()
     return end
 
@@ -284,7 +292,7 @@ def end_by_interrupt(leg: Leg, error: BaseException) -> End:
     was_cancelled = asyncio is not None and isinstance(error, asyncio.CancelledError)
     if leg.is_cancelled:
         return leg.end(table.end_cancelled)
-    if leg.is_of_caller and is_for_caller(error):
+    if leg.is_of_caller and is_for_caller(leg, error):
         leg.interrupt = error
     is_stopped = leg.interrupt is not None or (was_cancelled and leg.is_given_back)
     if is_stopped and not leg.record.is_once:
@@ -296,13 +304,9 @@ def end_by_interrupt(leg: Leg, error: BaseException) -> End:
     return leg.end(table.crash, why=why)
 
 
-def is_for_caller(error: BaseException) -> bool:
+def is_for_caller(leg: Leg, error: BaseException) -> bool:
     """Tell whether an interrupt was not made by the work itself."""
-    asyncio = sys.modules.get("asyncio")
-    if asyncio is None or not isinstance(error, asyncio.CancelledError):
-        return isinstance(error, KeyboardInterrupt)
-    running = asyncio._get_running_loop() and asyncio.current_task()
-    return bool(running and running.cancelling())
+    return isinstance(error, KeyboardInterrupt) or leg.is_caller_cancelled()
 
 
 class Retries:

@@ -8,7 +8,7 @@ around one. It is recognised by the id of the store in its database.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cmdx.queue import records, table
 from cmdx.stores.connections import (
@@ -35,27 +35,27 @@ class Outbox:
         """What wakes workers when the transaction is committed."""
         self._store = store
         self._awaits = awaits
-        self._has_only_write_lock = connection.dialect == "sqlite"
+        self._is_sqlite = connection.dialect == "sqlite"
 
-    async def change_other_job(self, sql: str, job: JobRecord) -> None:
+    async def free(self, sql: str, job: JobRecord, now: float) -> None:
         """
-        Change the row of a job whose id or unique text is free again.
+        Free the id or the unique text of another job by a statement about its row.
 
         PostgreSQL locks the row until the transaction ends, and a worker that runs the
         job would wait for that. So it is done in a transaction of the store.
         """
-        change = partial(change_job, sql, job.sequence)
-        if self._has_only_write_lock:
-            await self.execute(sql, sequence=job.sequence)
+        values = {"sequence": job.sequence, "now": now}
+        if self._is_sqlite:
+            await self.execute(sql, **values)
         elif self._awaits:
-            await self._store.atransact(change)
+            await self._store.atransact(partial(run_statement, sql, values))
         else:
-            self._store.transact(change)
+            self._store.transact(partial(run_statement, sql, values))
 
 
-def change_job(sql: str, sequence: int, statements: Statements) -> None:
-    """Change the row of one job."""
-    statements.execute(sql, sequence=sequence)
+def run_statement(sql: str, values: dict[str, Any], statements: Statements) -> None:
+    """Run one statement, in a transaction of its own."""
+    statements.execute(sql, **values)
 
 
 async def outbox_of(
@@ -121,20 +121,26 @@ async def job_in_the_way(outbox: Outbox, row: Row) -> JobRecord | None:
     if found is not None and not table.is_past_keeping(found, now):
         return found
     if found is not None:
-        await outbox.change_other_job(records.REMOVE_JOB, found)
+        await outbox.free(records.REMOVE_PAST_KEEPING, found, now)
     if text is None:
         return None
     rows = await outbox.execute(records.PEEK_UNIQUE, queue=row["queue"], text=text)
     holder = records.first_record(rows)
     if holder is None or not table.has_lapsed(holder, now):
         return holder
-    await outbox.change_other_job(records.FREE_UNIQUE, holder)
+    await outbox.free(records.FREE_UNIQUE, holder, now)
     return None
 
 
 async def was_written(outbox: Outbox, row: Row) -> bool:
-    """Tell whether the job with the id of a new one is that one."""
-    found = records.first_record(await outbox.execute(records.PEEK, id=row["id"]))
-    return found is not None and all(
-        getattr(found, name) == row[name] for name in records.NEW_COLUMNS
+    """
+    Tell whether the job with the id of a new one is that one.
+
+    A transaction that reads what was there when it began also sees one whose id was
+    freed since.
+    """
+    found = map(records.record_of, await outbox.execute(records.PEEK, id=row["id"]))
+    return any(
+        all(getattr(job, name) == row[name] for name in records.NEW_COLUMNS)
+        for job in found
     )

@@ -116,7 +116,11 @@ REMOVE_ENDED = """
     )
 """
 REMOVE = "delete from cmdx_job where sequence = :sequence and state = :state"
-REMOVE_JOB = "delete from cmdx_job where sequence = :sequence"
+REMOVE_PAST_KEEPING = """
+    delete from cmdx_job where sequence = :sequence
+    and state in ('done', 'cancelled') and due_at <= :now
+"""
+"""Removes a job of which ``table.is_past_keeping``, unless it is replayed meanwhile."""
 COUNTS = """
     select state, count(*) from cmdx_job where queue = :queue group by state
 """

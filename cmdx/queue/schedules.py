@@ -135,7 +135,7 @@ class Schedule:
             zone=record.zone,
             missed=record.missed,
             retry_options=options_from(object_in(record.template).get("retry")),
-            due_at=record.due_at,
+            due_at=record.fires_at,
             job=record.job,
             created_at=record.created_at,
         )

@@ -264,6 +264,16 @@ def suspend(
 
 def give_back(record: JobRecord, now: float, keep: float) -> JobRecord:
     """Leave a job to other workers: a leg of it has begun, and does not count."""
+    return offer_again(record._replace(unread_since=None, reason=None), now, keep)
+
+
+def give_back_unstarted(record: JobRecord, now: float, keep: float) -> JobRecord:
+    """Leave a job to other workers as if nobody had claimed it; no leg has begun."""
+    return offer_again(with_text_again(record), now, keep)
+
+
+def offer_again(record: JobRecord, now: float, keep: float) -> JobRecord:
+    """Let a job that was claimed wait for a worker again."""
     if record.cancels:
         return end_cancelled(record, now, keep)
     return record._replace(
@@ -273,11 +283,6 @@ def give_back(record: JobRecord, now: float, keep: float) -> JobRecord:
         due_at=min(record.due_at, now),  # the clock may have been set back since
         started_at=None,
     )
-
-
-def give_back_unstarted(record: JobRecord, now: float, keep: float) -> JobRecord:
-    """Leave a job to other workers as if nobody had claimed it; no leg has begun."""
-    return give_back(with_text_again(record), now, keep)
 
 
 def with_text_again(record: JobRecord) -> JobRecord:

@@ -228,10 +228,10 @@ def are_identifiers(names: Iterable[str]) -> bool:
     return all(name.isidentifier() for name in names)
 
 
-OTHERWISE = (
+ALIAS_OR_DELETE = (
     "keep its old name as an alias if it was renamed or moved, or delete the data"
 )
-CURE = f"Define the class before its data is loaded, {OTHERWISE}."
+CURE = f"Define the class before its data is loaded, {ALIAS_OR_DELETE}."
 
 
 def unknown_task(
@@ -255,6 +255,6 @@ def import_failure(name: str, module: str, error: BaseException) -> UnknownTaskE
     is_missing = isinstance(error, ModuleNotFoundError)
     is_gone = is_missing and is_in(module, str(getattr(error, "name", "")))
     cure = f"Make `import {module}` work first"
-    cure += f", {OTHERWISE}." if is_gone else "."
+    cure += f", {ALIAS_OR_DELETE}." if is_gone else "."
     reason = f"{module} cannot be imported: {error_line(error)}"
     return unknown_task(name, reason, cure, is_gone=is_gone)

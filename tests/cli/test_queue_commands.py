@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import logging
 import os
 import re
 import signal
@@ -298,6 +300,33 @@ def test_a_job_that_takes_longer_than_its_timeout_is_told_once(app):
         line,
     )
     assert "4111" not in errors
+
+
+class Unwritable(io.StringIO):
+    def write(self, _text):
+        raise BrokenPipeError
+
+
+def test_a_warning_that_cannot_be_written_stops_no_worker(monkeypatch):
+    from cmdx.cli.reports import Screen, show_warnings
+
+    logger = logging.getLogger("cmdx")
+    monkeypatch.setattr(logger, "hasHandlers", lambda: False)  # those of pytest
+    monkeypatch.setattr(sys, "stderr", Unwritable())
+    with show_warnings(Screen()):
+        logger.warning("the values of jobs are lost")
+
+
+def test_a_warning_is_shown_without_what_a_terminal_would_obey(monkeypatch, capsys):
+    from cmdx.cli.reports import Screen, show_warnings
+
+    logger = logging.getLogger("cmdx")
+    monkeypatch.setattr(logger, "hasHandlers", lambda: False)
+    with show_warnings(Screen()):
+        logger.warning("left to others:\n\x1b]0;jobs of a\tb")
+    logger.warning("not on the screen")
+
+    assert capsys.readouterr().err == "left to others:\n\\x1b]0;jobs of a\\tb\n"
 
 
 def test_what_is_told_of_a_dead_job_is_one_line_that_can_be_printed(app):

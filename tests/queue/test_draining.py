@@ -5,6 +5,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import threading
 from threading import Event
 
@@ -169,3 +171,56 @@ def test_a_drained_job_that_hangs_is_reported(queue):
         queue.enqueue(Hang())
         assert queue.drain() == 1
     assert [(name, sender) for name, sender, _ in sent] == [("job_hung", Hang)]
+
+
+class CancelItself(Task[None], name="draining.cancels.itself"):
+    async def work(self):
+        asyncio.current_task().cancel()
+        await asyncio.Event().wait()
+
+
+def test_work_that_cancels_itself_does_not_cancel_who_drains_it(queue):
+    jobs = queue.enqueue_many([CancelItself(), CancelItself()])
+
+    assert queue.drain() == 6
+    assert [job.refresh().state for job in jobs] == ["dead", "dead"]
+
+
+def test_work_that_cancels_itself_does_not_cancel_who_awaits_it(queue):
+    job = queue.enqueue(CancelItself())
+
+    assert asyncio.run(queue.adrain()) == 3
+    assert job.refresh().state == JobState.DEAD
+
+
+INTERRUPT = """
+import asyncio, os, signal
+from cmdx import Task
+from cmdx.queue import Queue
+from cmdx.stores import SqliteStore
+
+class Interrupt(Task[None], name="interrupt"):
+    async def work(self):
+        os.kill(os.getpid(), signal.SIGINT)
+        await asyncio.Event().wait()
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+queue = Queue(SqliteStore())
+job = queue.enqueue(Interrupt())
+queue.store.transact(
+    lambda statements: statements.execute("update cmdx_job set is_async = {is_async}")
+)
+try:
+    queue.drain()
+except KeyboardInterrupt:
+    print(job.refresh().state, job.crashes)
+"""
+
+
+@pytest.mark.parametrize("is_async", [1, 0], ids=["async", "async since"])
+def test_ctrl_c_ends_drain_and_gives_an_async_job_back(tmp_path, is_async):
+    path = tmp_path / "interrupt.py"
+    path.write_text(INTERRUPT.replace("{is_async}", str(is_async)))
+    command = [sys.executable, path]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
+    assert (done.stdout, done.stderr) == ("ready 0\n", "")

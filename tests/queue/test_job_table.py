@@ -258,6 +258,19 @@ def test_a_claim_in_vain_gives_back_the_text_of_a_job_that_was_never_run(
     assert after.unique_held == ("text" if is_again else None)
 
 
+@pytest.mark.parametrize("change", [hand_back, die])
+def test_why_nobody_could_read_a_job_is_forgotten_when_its_leg_does_not_count(change):
+    after = change(running(unread_since=NOW, reason="nobody knew it"))
+
+    assert (after.unread_since, after.reason) == (None, None)
+
+
+def test_why_nobody_could_read_a_job_is_kept_while_no_leg_begins():
+    after = return_unstarted(running(unread_since=NOW, reason="nobody knew it"))
+
+    assert (after.unread_since, after.reason) == (NOW, "nobody knew it")
+
+
 def test_why_nobody_could_read_a_job_is_forgotten_when_it_was_run():
     job = running(unread_since=NOW, reason="nobody knew it")
     after = suspend(job, LATER, KEEP, pause=10.0, suspension="{}")

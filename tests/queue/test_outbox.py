@@ -508,6 +508,27 @@ def test_the_id_of_a_job_that_was_kept_long_enough_is_free(user, queue, instant)
 
 
 @pytest.mark.parametrize("store", ["postgresql"], indirect=True)
+def test_an_id_that_is_free_can_be_taken_by_a_transaction_that_still_sees_its_job(
+    store, queue, instant
+):
+    queue.enqueue(Ship(order=1), id="a")
+    queue.drain()
+    instant.advance(queue.keep)
+
+    from psycopg import IsolationLevel
+
+    with other_connection(store) as connection:
+        connection.isolation_level = IsolationLevel.REPEATABLE_READ
+        assert connection.execute("select state from cmdx_job").fetchall() == [
+            ("done",)
+        ]
+        queue.enqueue(Ship(order=2), id="a", within=connection)
+        connection.commit()
+
+    assert queue.get("a").inputs == {"order": 2}
+
+
+@pytest.mark.parametrize("store", ["postgresql"], indirect=True)
 def test_no_worker_waits_for_a_transaction_that_takes_the_text_of_its_job(
     store, queue, instant
 ):

@@ -733,6 +733,7 @@ def test_what_was_missed_without_cronsim_is_told_and_runs_as_if_nobody_was_there
     with monkeypatch.context() as patches:
         patches.setitem(sys.modules, "cronsim", None)
         queue.drain(ahead=3.5 * 3600)
+    assert [found.due_at for found in queue.schedules()] == [schedule.due_at]
 
     with collected(schedule_missed) as sent:
         assert queue.drain(ahead=5) == runs

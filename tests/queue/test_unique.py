@@ -5,7 +5,14 @@ from __future__ import annotations
 from threading import Barrier
 
 import pytest
-from queues import PATIENCE, collected, edit, in_thread, on_each_store
+from queues import (
+    PATIENCE,
+    collected,
+    edit,
+    in_thread,
+    on_each_store,
+    postgres_store,
+)
 
 from cmdx import RetryOptions, Task
 from cmdx.queue import JobConflict, JobState, Queue, job_enqueued, table
@@ -305,6 +312,29 @@ def test_an_id_is_free_as_soon_as_its_job_was_kept_long_enough(queue, instant, s
 
     assert queue.enqueue(Sync(number=2), id="a").state is READY
     assert queue.get("a").inputs == {"number": 2}
+
+
+@pytest.mark.parametrize("store", ["postgresql"], indirect=True)
+def test_a_job_that_is_replayed_while_its_id_is_wanted_is_kept(
+    store, queue, instant, monkeypatch
+):
+    queue.enqueue(Sync(number=1), id="a")
+    queue.drain()
+    instant.advance(queue.keep)
+    is_past_keeping = table.is_past_keeping
+
+    def replay_meanwhile(record, now):
+        monkeypatch.undo()
+        elsewhere.replay("a")
+        return is_past_keeping(record, now)
+
+    monkeypatch.setattr(table, "is_past_keeping", replay_meanwhile)
+    with postgres_store(store.address) as other:
+        elsewhere = Queue(other)
+        with pytest.raises(JobConflict):
+            queue.enqueue(Sync(number=2), id="a")
+
+    assert (queue.get("a").state, queue.get("a").inputs) == (READY, {"number": 1})
 
 
 @on_each_store
