@@ -100,7 +100,7 @@ def drop_what_is_given_back(monkeypatch):
     def plant(record, now, keep):
         return table.end(record, table.JobState.DONE, now, keep, result="{}")
 
-    monkeypatch.setattr(table, "give_back", plant)
+    monkeypatch.setattr(table, "offer_again", plant)
 
 
 BUGS = [
