@@ -146,7 +146,9 @@ class Huey(System):
     def set_up(self):
         from huey import SqliteHuey
 
-        self.huey = SqliteHuey(filename=str(self.address), fsync=self.fsync)
+        # It gives up after five seconds by default, which may be over on a slow disk.
+        options = {"fsync": self.fsync, "timeout": 60}
+        self.huey = SqliteHuey(filename=str(self.address), **options)
 
         @self.huey.task(name="add")
         def add(number):
