@@ -283,8 +283,9 @@ class RaisingSignal:
 
     is_armed = False
 
-    def handle(self, _number, _frame):
-        if self.is_armed:
+    def handle(self, _number, frame):
+        # Who measures the coverage has a lock, which must not be left locked.
+        if self.is_armed and Path(frame.f_code.co_filename).parent.name != "coverage":
             self.is_armed = False
             raise KeyboardInterrupt
 
