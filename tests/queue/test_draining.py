@@ -110,8 +110,7 @@ def name_of(thread):
 def test_an_async_job_is_cancelled_and_not_who_drains_it(queue):
     async def main():
         draining = asyncio.create_task(queue.adrain())
-        while not running:  # noqa: ASYNC110 -- the other coroutine appends to it
-            await asyncio.sleep(0.001)
+        await asyncio.to_thread(wait_until, lambda: running)
         assert await queue.acancel(jobs[0].id)
         assert await draining == 2
         assert draining.cancelling() == 0
@@ -125,8 +124,7 @@ def test_an_async_job_is_cancelled_and_not_who_drains_it(queue):
 def test_an_async_job_and_who_drains_it_are_cancelled_together(queue):
     async def main():
         draining = asyncio.create_task(queue.adrain())
-        while not running:  # noqa: ASYNC110 -- the other coroutine appends to it
-            await asyncio.sleep(0.001)
+        await asyncio.to_thread(wait_until, lambda: running)
         running[0].cancel()
         draining.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -222,5 +220,7 @@ def test_ctrl_c_ends_drain_and_gives_an_async_job_back(tmp_path, is_async):
     path = tmp_path / "interrupt.py"
     path.write_text(INTERRUPT.replace("{is_async}", str(is_async)))
     command = [sys.executable, path]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
+    done = subprocess.run(  # noqa: S603 -- our own program
+        command, capture_output=True, text=True, check=False, timeout=PATIENCE
+    )
     assert (done.stdout, done.stderr) == ("ready 0\n", "")
